@@ -1,4 +1,4 @@
-"""config/arguments.py: an argument is taken apart once, and only there; its value may be the argument behind it."""
+"""config/arguments.py: the only place that parses an argument, once; a value may be the next argument."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_every_argument_is_seen_with_the_value_that_it_may_have() -> None:
 
 
 def test_no_other_module_takes_arguments_apart() -> None:
-    """Names with an equals sign that are no arguments: a group of an optimizer, an entry of storage.map."""
+    """List the modules that split other strings at an equals sign: groups of an optimizer, entries of storage.map."""
     own = {"config/arguments.py", "config/optim.py", "base/storage.py"}
     found = {
         str(path.relative_to(PACKAGE))

@@ -1,4 +1,4 @@
-"""Configs: checks, JSON, hash and what a resume may change."""
+"""Configs: checks, JSON, hash, and fields that may change on resume."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_types_set_in_python_are_checked_too() -> None:
     for wrong in (TrainConfig(steps=2.5), TrainConfig(steps=True), TrainConfig(debug_nonfinite=1)):  # type: ignore[arg-type]
         with pytest.raises(UserError, match="expected"):
             check_config(Config(train=wrong))
-    check_config(Config(optim=OptimConfig(lr=1)))  # a whole number is a number
+    check_config(Config(optim=OptimConfig(lr=1)))  # an integer is a valid float
 
 
 def test_two_names_of_a_precision_are_one() -> None:

@@ -200,7 +200,7 @@ def test_every_field_has_a_short_option() -> None:
     infos = list(walk(Config()))
     without = {info.path for info in infos if field_path(info.path.rpartition(".")[2], infos) is None}
     of_adapters = {info.path for info in infos if info.path.startswith("lora.")}
-    assert without == {"mesh.data", *of_adapters}  # --data reads as the section
+    assert without == {"mesh.data", *of_adapters}  # --data means the section
     for info in (info for info in infos if info.path not in of_adapters):
         name = "--" + info.path.rpartition(".")[2].replace("_", "-")
         assert f"'{name}'" not in nearest_option(name, infos, [])
@@ -234,7 +234,7 @@ def test_settings_of_other_programs_name_the_field_or_nothing() -> None:
         assert ours in ("", *OPTIONS) or ours in fields, (theirs, ours)
         for word in (f"{theirs}=7", f"--{theirs}=7", f"--{theirs.replace('_', '-')}=7"):
             if word[:-2] in OPTIONS:
-                continue  # an option of ours, which takes the value
+                continue  # an option of mudd_core, which accepts the value
             with pytest.raises(UserError) as caught:
                 apply_overrides(config, split_words([word], config, known))
             told = str(caught.value)

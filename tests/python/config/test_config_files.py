@@ -1,4 +1,4 @@
-"""Config files: all load, have the shapes of the papers, and mistakes in them are named."""
+"""Config files: all of them load and have the shapes in the papers, and errors name their mistakes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_every_config_file_is_valid_and_survives_json(name: str) -> None:
 
 
 def test_tokenformers_have_the_parameters_of_the_spec() -> None:
-    """docs/maths/tokenformer.md, 4.1."""
+    """Compare with docs/maths/tokenformer.md, 4.1."""
 
     from mudd_core.engine.model_shape import resolved_model
     from mudd_core.run.build.planned_model import plan_model

@@ -1,4 +1,4 @@
-"""The mesh: how a world is cut into axes, and every mesh that is refused before anything is written."""
+"""The mesh: the division of a world into axes, and every mesh that is rejected before anything is written."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_a_typed_mesh_must_have_the_size_of_the_world() -> None:
         (1, 1, 2),
         (8, 3, -1),
         (2, -1, 4),
-    ):  # the way out works as typed
+    ):  # the advice works when it is typed
         words = [f"mesh.{name}={size}" for name, size in zip(("data", "fsdp"), sizes, strict=True)]
         out = [word.strip(",") for word in refusal(world, *words).split() if word.startswith("mesh.")]
         assert out and mesh_of(mc.load_config("tiny.py", [*words, *out]), world).world == world
@@ -202,7 +202,7 @@ def test_micro_means_of_unequally_many_targets_are_refused_at_the_start(
     )
     uneven = ("loss.normalize=micro_mean", "train.batch_size=9", "train.logical_shards=4")
     assert "needs a train.batch_size that they divide, got 9" in refusal(2, *uneven)
-    config = mc.load_config("tiny.py", mean)  # plain text counts all targets
+    config = mc.load_config("tiny.py", mean)  # with plain text all targets contribute to the loss
     assert mesh_of(config, 2).world == 2 and mesh_of(
         mc.load_config("tiny.py", [*mean, "data.pipeline=rows"]), 1
     )
@@ -230,7 +230,7 @@ def test_the_mesh_may_change_on_resume_and_saved_runs_need_none(tmp_path: Path) 
     config = config_of()
     saved = to_dict(config)
     del saved["mesh"], saved["dist"]
-    assert from_dict(saved) == config  # a run of an earlier version
+    assert from_dict(saved) == config  # written by an earlier version
     changed = replace_path(replace_path(config, "mesh.fsdp", 1), "dist.node", "rank")
     assert config_hash(changed) == config_hash(config)
     with make(tmp_path / "run", None, "train.stop_at=5") as trainer:

@@ -1,4 +1,4 @@
-"""Model(...) refuses a config that breaks a rule of its family, and ops take every config that the rules allow."""
+"""Model(...) rejects a config that breaks a rule of its family, and ops accept every config that the rules allow."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mudd_core.config import FAMILIES
 from mudd_core.config.check import model_faults
 from mudd_core.config.fields import FieldInfo, walk
 
-BROKEN: dict[str, tuple[str, Any]] = {  # by family: a field and a value that its rules refuse
+BROKEN: dict[str, tuple[str, Any]] = {  # by family: a field and a value that its rules reject
     "transformer_pp": ("n_kv_head", 3),
     "gpt2": ("d_ff", 0),
     "muddformer": ("rope_fraction", 0.1),
@@ -31,7 +31,7 @@ def small(family: str, **changes: Any) -> Any:
         sizes = {name: size for name, size in sizes.items() if name not in ("n_head", "d_ff")}
         changes = {"d_head": 8, "qk_scale": 0.125, **changes}
     if family == "muddformer":
-        sizes["d_ff"] = 256  # its inner widths are multiples of 128
+        sizes["d_ff"] = 256  # inner widths must be multiples of 128
     return FAMILIES[family].config(**{**sizes, **changes})
 
 

@@ -1,4 +1,6 @@
-"""config/values.py: one rule for numbers, flags and strings, from arguments and from JSON, and one form of message."""
+"""config/values.py: one rule for numbers, booleans and strings, from arguments and from JSON, and one message
+format.
+"""
 
 from __future__ import annotations
 

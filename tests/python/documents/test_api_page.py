@@ -22,7 +22,7 @@ SMALL = {"n_layer": 1, "d_model": 16, "d_ff": 16, "n_head": 2}
 
 @pytest.fixture(scope="module")
 def folder(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with documents and the run `runs/first` of four updates."""
+    """Return a folder with documents and the run `runs/first`, which made four updates."""
     folder = tmp_path_factory.mktemp("api")
     shutil.copytree(tiny_text, folder / "my_text")
     fields = {"data.path": str(folder / "my_text"), "data.cache_dir": str(folder / "cache"), "model": SMALL}
@@ -67,7 +67,7 @@ def test_every_field_of_the_page_for_users_of_pytorch_exists() -> None:
     known = {info.path for info in walk(mc.Config())}
     named = set(re.findall(r"`((?:train|optim|model|data|mesh|eval)\.\w+)", page))
     methods = {f"model.{name}" for name in dir(mc.Model)}
-    assert len(named & known) > 20 and named <= known | methods | {"train.py"}  # nanoGPT's script
+    assert len(named & known) > 20 and named <= known | methods | {"train.py"}  # a script of nanoGPT
 
 
 def test_a_signature_has_its_defaults_and_no_address() -> None:

@@ -1,4 +1,4 @@
-"""The command clm from its words to its end, on a small text and a small model."""
+"""The command clm from its arguments to its end, on a small data set and a small model."""
 
 import json
 import shlex
@@ -68,7 +68,7 @@ def test_a_run_trains_and_leaves_hydras_files(words: list[str], capsys: pytest.C
     )
     require_sample_command_works(shown.out)
     capsys.readouterr()
-    # the same words again find the finished run
+    # the same arguments find the finished run
     assert main([*words, "lr=1e-4", "dataset.streaming=True"]) == 0
     again = capsys.readouterr().out
     assert "holds a finished run" in again
@@ -251,7 +251,7 @@ def test_the_advice_of_a_refused_resume_works(words: list[str], capsys: pytest.C
     advised = shlex.split(lines[lines.index("To resume it as it was:") + 1])
     assert main([*advised[2:], "train.stop_at=0"]) == 0
     longer = [*without(words, "max_steps"), "lr=1e-4", "max_steps=5"]
-    assert main(longer) == 2  # max_steps decides optim.warmup_steps too, so that no command trains longer
+    assert main(longer) == 2  # max_steps also sets optim.warmup_steps, so no command can only train longer
     told = capsys.readouterr().err
     assert shlex.join(advised[:3]) in told and "start.load_parameters_path=" not in told
 

@@ -1,4 +1,4 @@
-"""The commands that the pages in docs/coming-from propose: a shell reads them, and this program takes them."""
+"""The commands that the pages in docs/coming-from propose: a shell can read them, and this program accepts them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from mudd_core.cli.argv import parse
 from mudd_core.cli.requested import request_of
 
 ROOT = PAGES.parents[1]
-# In place of a program: writes its name and its arguments down, an empty line behind them.
+# Replaces a program: writes its name and its arguments to a file, followed by an empty line.
 NOTE = '#!/bin/sh\nprintf "%s\\n" "${0##*/}" "$@" "" >>"$NOTES"\n'
 
 
 def blocks(page: str) -> str:
-    """The shell lines of a page without those of the document, which are in tests/data/commands."""
+    """Return the shell lines of a page, except for the document's commands, which are in tests/data/commands."""
     own = re.sub(r"<!-- commands: .*?<!-- end of the commands -->", "", page, flags=re.DOTALL)
     lines = "".join(re.findall(r"```sh\n(.*?)```", own, re.DOTALL)).splitlines()
     return "\n".join(
@@ -33,7 +33,7 @@ def blocks(page: str) -> str:
 
 
 def typed(page: str, folder: Path) -> list[list[str]]:
-    """The commands of a page as a shell takes them apart, each with its program first."""
+    """Return the commands of a page as a shell splits them, each with its program first."""
     (folder / "bin").mkdir()
     for name in ("launch.py", "bin/python"):
         (folder / name).write_text(NOTE)
@@ -52,7 +52,7 @@ def typed(page: str, folder: Path) -> list[list[str]]:
 
 
 def ours(words: list[str]) -> list[str] | None:
-    """The words behind launch.py; None for a program that is not ours."""
+    """Return the arguments after launch.py; None if the program is not part of mudd_core."""
     if words[:2] == ["python", "launch.py"]:
         words = words[1:]
     if words[:2] == ["python", "-m"]:

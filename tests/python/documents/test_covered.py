@@ -1,4 +1,4 @@
-"""Every item of the originals names tests that exist and a command with names that the program knows."""
+"""Every item of the originals names existing tests and a command with names that the program knows."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ GRAMMARS = {
     "mu_transformer": "mu_transformer",
     "mlperf_moe": "hydra",
 }
-# Names of the program in a command: not our flags, not our fields (with a dot), not variables.
+# The program's names in a command, without mudd_core's options, fields (which have a dot) and variables.
 NAME = {
     "maxtext": re.compile(r"(?:^| )([a-z]\w*)="),
     "mu_transformer": re.compile(r"--config\.(\w+)="),
     "hydra": re.compile(r"(?:^| )([a-z]\w*)="),
 }
-WRONG = {"slot_nun", "n_layr", "key"}  # misspelt names of items about errors, and a placeholder
+WRONG = {"slot_nun", "n_layr", "key"}  # misspelled names in items about errors, and a placeholder
 
 
 @pytest.mark.parametrize("program", covered.programs())

@@ -1,4 +1,4 @@
-"""The commands of the documents: to the letter, each once, none left out."""
+"""The commands of the documents: copied exactly, each once, and none is missing."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_every_line_of_a_document_is_a_command_or_has_its_replacement(name: str)
 
 
 def _lines(part: Part) -> list[str]:
-    """The lines of shell; what a backslash continues is one."""
+    """Return the shell lines; a line that ends with a backslash is joined with the next."""
     shell = not any(note == "python" or note.startswith("option") for note in part.notes)
     return part.text.replace("\\\n", " ").splitlines() if shell else []
 

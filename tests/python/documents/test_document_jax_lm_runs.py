@@ -1,4 +1,4 @@
-"""jax-lm-training: what its training does with rows, names, several GPUs and a terminal."""
+"""jax-lm-training: its training with records of ids, its names, several GPUs and a terminal."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Terminal(io.StringIO):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Rows of 24 ids and a GPT-2 for them."""
+    """Return a folder with records of 24 ids and a GPT-2 for them."""
     path = tmp_path_factory.mktemp("jax_lm")
     write_rows(path, LENGTH)
     return path
@@ -64,7 +64,7 @@ def losses(text: str) -> list[str]:
 def test_several_ranks_by_the_documents_own_spelling(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The whole of `python -m mudd_core.train ... --ranks=2`, and the same lines from one process."""
+    """Compare all of `python -m mudd_core.train ... --ranks=2` with the lines of one process."""
     monkeypatch.chdir(folder)
     assert cli(["jax_lm.train", *TRAIN, *OURS, "--model-save-dir", "one"]) == 0, capsys.readouterr().err
     one = capsys.readouterr()
@@ -78,7 +78,7 @@ def test_several_ranks_by_the_documents_own_spelling(
     )
     assert done.returncode == 0, done.stderr
     assert len(losses(one.out)) > 5 and losses(done.stdout) == losses(one.out)
-    # Five passes over the text are what --num-epochs 5 asks for, and the rows decide the length.
+    # --num-epochs 5 requests five epochs, and the records determine the length of sequences.
     assert "epochs over the same text" not in one.err
     assert "note: the rows of rows.train* have 24 ids, and the run takes them as they are" in one.err
 
@@ -99,7 +99,7 @@ def test_rows_keep_their_own_length(
 def test_a_folder_has_the_dropouts_of_its_config(
     given: dict[str, float], folder: Path, tmp_path: Path
 ) -> None:
-    """Transformers' default for an absent key is 0.1."""
+    """Check the default for an absent key, which is 0.1 as in transformers."""
     shape = json.loads((folder / "model/config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(shape | given))
     found = resolve(CommandLine("jax_lm.train", "", ("--model-config-name", str(tmp_path)), {}, {}))
@@ -109,7 +109,7 @@ def test_a_folder_has_the_dropouts_of_its_config(
     assert (model.embd_dropout, model.attn_dropout, model.resid_dropout) == wanted
 
 
-# Parameters of the published models.
+# The published models' numbers of parameters.
 SIZES = {
     "distilgpt2": 81_912_576,
     "gpt2": 124_439_808,
@@ -130,7 +130,7 @@ def test_the_hubs_names_have_their_shape(name: str) -> None:
 
 
 def test_ranks_start_the_module_that_was_typed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`python -m mudd_core.train` puts its command into argv, so its own file would add it again."""
+    """Check the program of the ranks: with `python -m mudd_core.train` its own file must not be added to argv again."""
     main = sys.modules["__main__"]
     monkeypatch.setattr(sys, "argv", [str(ROOT / "python/mudd_core/train.py"), "jax_lm.train"])
     monkeypatch.setattr(main, "__spec__", object(), raising=False)
@@ -177,7 +177,9 @@ def test_help_lists_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
 def test_both_commands_to_the_letter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Files of the commands' names make them small; the tracker is switched off by its own variable."""
+    """Run both commands exactly; files with the commands' names make them small, and WANDB_MODE disables the
+    tracker.
+    """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("WANDB_MODE", "disabled")
     rng = random.Random(4)
@@ -209,5 +211,7 @@ def test_both_commands_to_the_letter(
     assert cli(["preprocess", *test]) == 0, capsys.readouterr().err
     assert cli(["jax_lm.train", *train]) == 0, capsys.readouterr().err
     told = capsys.readouterr().out
-    assert len(losses(told)) == 5 and "save checkpoint to artifacts/" in told  # a validation ends each epoch
+    assert (
+        len(losses(told)) == 5 and "save checkpoint to artifacts/" in told
+    )  # each epoch ends with a validation
     assert json.loads(Path("artifacts/config.json").read_text())["train"]["seq_len"] == 256

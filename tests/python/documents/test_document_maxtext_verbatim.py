@@ -1,7 +1,7 @@
-"""The training commands of MUDDFormer's and TokenFormer's documents to the letter, each in a fresh process.
+"""The exact training commands of MUDDFormer's and TokenFormer's documents, each in a fresh process.
 
-A test adds M_ variables and files: sizes, data, a tokenizer below HF_HOME, and a gcsfs.py whose buckets are folders.
-The documents' own folders (/data/, /tmp/gcsfuse, /home/xxx) are folders of the test.
+A test adds M_ variables and files: sizes, data, a tokenizer in HF_HOME, and a gcsfs.py whose buckets are folders.
+Folders in the documents (/data/, /tmp/gcsfuse, /home/xxx) are replaced by folders of the test.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tiny_run import ROOT
 
 MUDDFORMER = document_commands.commands("muddformer")
 TOKENFORMER = document_commands.commands("tokenformer")
-# What these two documents leave to their files and classes; steps, batches and slots of TokenFormer are typed there.
+# Settings that these two documents leave to files and classes; TokenFormer's commands set steps, batches and slots.
 LEFT_OUT = ("M_STEPS", "M_LEARNING_RATE_SCHEDULE_STEPS", "M_EVAL_INTERVAL", "M_CHECKPOINT_PERIOD")
 OF_MUDDFORMER = {name: value for name, value in TINY.items() if name not in LEFT_OUT}
 OF_TOKENFORMER = {
@@ -51,7 +51,7 @@ class GCSFileSystem(LocalFileSystem):
 
 
 def type_command(folder: Path, words: list[str], variables: dict[str, str]) -> str:
-    """What the command prints; it has to end with 0."""
+    """Return the output of the command, which must exit with 0."""
     ended = subprocess.run(
         [sys.executable, str(ROOT / "launch.py"), *words],
         cwd=folder,
@@ -66,7 +66,7 @@ def type_command(folder: Path, words: list[str], variables: dict[str, str]) -> s
 
 
 def moved(words: tuple[str, ...], places: dict[str, str]) -> list[str]:
-    """The arguments with the document's folders replaced."""
+    """Return the arguments with the document's folders replaced."""
     result = list(words)
     for theirs, ours in places.items():
         result = [word.replace(theirs, ours) for word in result]
@@ -75,7 +75,7 @@ def moved(words: tuple[str, ...], places: dict[str, str]) -> list[str]:
 
 @pytest.mark.parametrize("number", range(len(MUDDFORMER)))
 def test_a_command_of_muddformer(number: int, tmp_path: Path) -> None:
-    """Trains until the data end, validates, saves, and is finished when it is typed again."""
+    """Train until the data end, validate and save; the same command then finds the finished run."""
     write_records(tmp_path / "records")
     command = MUDDFORMER[number]
     words = moved(command.words, {"/home/xxx/projects/muddformer/jax": str(tmp_path), "/data/": "records/"})
@@ -92,7 +92,7 @@ def test_a_command_of_muddformer(number: int, tmp_path: Path) -> None:
 
 
 def test_the_three_commands_of_tokenformer(tmp_path: Path) -> None:
-    """Into the bucket, from which the second command grows what the first one left."""
+    """Run them with a bucket; the second command grows the weights of the first."""
     library = tmp_path / "library"
     write_lines(tmp_path / "gcsfuse/openwebtext_arrayrecord/train-0.jsonl", texts(400))
     write_lines(tmp_path / "gcsfuse/openwebtext_arrayrecord/validation-0.jsonl", texts(160, seed=6))

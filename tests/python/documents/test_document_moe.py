@@ -1,4 +1,4 @@
-"""The commands of the mixture-of-experts benchmark's document: each resolves to a committed config."""
+"""The commands in the document of the mixture-of-experts benchmark: each resolves to a committed config."""
 
 from __future__ import annotations
 

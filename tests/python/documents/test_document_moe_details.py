@@ -1,4 +1,6 @@
-"""The benchmark's data, batch, balance loss, log and environment: what its document promises, beside its numbers."""
+"""The benchmark's data, batch, balance loss, log and environment: the statements of its document besides its
+results.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,7 @@ TRAIN1, TRAIN2 = (0, 5, 767), (768, 900, 1023)
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with files of both training splits, one with both validation splits, and a shape."""
+    """Return a folder with files of both training splits, another with both validation splits, and a model's sizes."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("COMPLIANCE_FILE", raising=False)
     for number in (*TRAIN1, *TRAIN2):
@@ -84,7 +86,7 @@ def mllog(text: str) -> dict[str, object]:
 def test_a_folder_of_all_files_trains_on_train2_and_validates_on_its_part(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The command's first word is the program's own file, as in the document."""
+    """Start the command with the program's own file, as in the document."""
     documents = sum(10 + number % 7 for number in TRAIN2)
     assert main(["run_clm.py", *WORDS, "exp_name=all"]) == 0
     shown = capsys.readouterr()
@@ -94,7 +96,7 @@ def test_a_folder_of_all_files_trains_on_train2_and_validates_on_its_part(
     settings = mllog(shown.out)
     assert (settings["train_samples"], settings["eval_samples"]) == (documents, 12)
     assert (settings["opt_learning_rate_warmup_factor"], settings["config_filename"]) == (0.25, "config.yaml")
-    # No event of TensorBoard has a tag twice.
+    # No TensorBoard event contains a tag twice.
     tags = Counter(
         (event.step, value.tag)
         for event in events_of(Path("out/all/tensorboard"))
@@ -108,9 +110,9 @@ def test_a_folder_of_all_files_trains_on_train2_and_validates_on_its_part(
     ("path", "read"),
     [
         ("c4", TRAIN2),
-        ("c4/c4-train.*", (*TRAIN1, *TRAIN2)),  # files that are named are taken
+        ("c4/c4-train.*", (*TRAIN1, *TRAIN2)),  # files that the path names are used
         ("c4/c4-train.00005-of-01024.json", (5,)),
-        ("first", TRAIN1),  # train1 alone
+        ("first", TRAIN1),  # only train1
     ],
 )
 def test_which_files_of_c4_are_read(path: str, read: tuple[int, ...], folder: Path) -> None:
@@ -190,7 +192,7 @@ def test_ranks_have_the_balance_loss_of_one_process(folder: Path, capsys: pytest
 
 
 def test_a_bucket_is_read_where_it_is_mounted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """As docs/coming-from/mlperf_moe.md has it: without quotes, for data and for a checkpoint."""
+    """Check the command of docs/coming-from/mlperf_moe.md: without quotes, for data and for a checkpoint."""
     assert main(["clm", *WORDS, "exp_name=first"]) == 0
     map_ = f"storage.map=gs://b={folder}"
     words = [word.replace("=c4", "=gs://b/c4").replace("=val", "=gs://b/val") for word in WORDS]
@@ -231,7 +233,7 @@ def test_values_of_a_device_are_those_of_a_rank(ranks: int) -> None:
 
 @pytest.mark.parametrize(("have", "way"), [(25.0, "optim.moment_dtype=bf16"), (20.0, NONE_FITS)])
 def test_the_dry_run_names_what_fits(have: float, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """mixtral80.json needs 27.3 GiB. What the refusal prints is typed, in this grammar."""
+    """Use mixtral80.json, which needs 27.3 GiB, and type the advice of the error, which has this grammar."""
     words = (
         "model.config_path=mixtral80.json",
         "eval_frequency=3",

@@ -1,4 +1,4 @@
-"""The commands of the benchmark's document at a tiny size, run to their end."""
+"""The commands in the benchmark's document with tiny sizes, run to their end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COMMANDS = [command.words for command in documents.commands("mlperf_moe")]
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the benchmark's files, and a GPT-2 where the hub's program leaves it."""
+    """Return a folder with the benchmark's files, and a GPT-2 in the place where the hub's program stores it."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
     for number in (768, 769):
@@ -30,7 +30,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(words: tuple[str, ...], text: str, name: str, capsys: pytest.CaptureFixture[str]) -> Path:
-    """The command with other sizes; its work directory, with all that a run of it leaves."""
+    """Run the command with other sizes. Return its work directory, after checking all files that a run leaves."""
     assert main(with_keys(words, f"{SIZES} {text} exp_name={name}")) == 0, capsys.readouterr().err
     folder = Path("out") / name
     assert (folder / ".hydra" / "overrides.yaml").is_file() and (folder / "config.yaml").is_file()

@@ -1,7 +1,7 @@
-"""The benchmark's commands to the letter: all that a test adds are files, a bucket and the folder of the hub's names.
+"""The benchmark's exact commands: a test adds only files, a bucket and a folder with the names on the hub.
 
-The long lines train 250 updates of 32,768 tokens, so here they are planned (--plan), and a shorter run starts from
-their checkpoint's URL.
+The long commands train 250 updates of 32,768 tokens. They are only planned here (--plan), and a shorter run starts from
+the URL of their checkpoint.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ START = "gs://lizhiyu-multipods-eu-west/moe/checkpoints-20240803/mixtral822/"
 
 @pytest.fixture
 def bucket(monkeypatch: pytest.MonkeyPatch) -> Bucket:
-    """A storage with the benchmark's two folders of data."""
+    """Return a storage with the benchmark's two folders of data."""
     files = open_bucket(monkeypatch)
     folders = {
         "en_json/3.0.1": [f"c4-train.{number:05d}-of-01024.json" for number in (1, 767, 768, 1023)],
@@ -44,7 +44,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Bucket:
 
 @pytest.fixture
 def folder(tmp_path: Path, bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The documents' files at a small size; output_dir of the config is a folder of the test in place of /tmp."""
+    """Write the documents' files with small sizes; output_dir of the config is a folder of the test instead of /tmp."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
@@ -105,7 +105,7 @@ def test_the_long_lines_plan(number: int, folder: Path, capsys: pytest.CaptureFi
 def test_a_checkpoint_of_a_bucket_starts_a_run(
     folder: Path, bucket: Bucket, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A run of this program is fetched; the reference's own format is refused by name."""
+    """Check that a run of this program is fetched, and that the error for the reference's own format names it."""
     short = ("clm", "model.config_path=mixtral822.json", "max_steps=2", "max_length=64", "n_eval_examples=9")
     assert main([*short, "exp_name=source"]) == 0, capsys.readouterr().err
     start = f"checkpoint_manager_path={START}"

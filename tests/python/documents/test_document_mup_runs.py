@@ -1,4 +1,4 @@
-"""The commands of mu-Transformer's document, run to their end: on a text of ours, the third on its own data set."""
+"""The commands in mu-Transformer's document, run to their end: on a test text, the third on its own data set."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from mudd_core.programs.program import rows_of
 from printed_hints import require_sample_command_works
 
 COMMANDS = [command.words for command in documents.commands("mu_transformer")]
-ON_TEXT = (0, 1, 3)  # the third has a data set and a tokenizer of its own
+ON_TEXT = (0, 1, 3)  # the third has its own data set and tokenizer
 
 
 class Tracker:
-    """A run of wandb that keeps what it is given."""
+    """A wandb run that stores its arguments."""
 
     def __init__(self) -> None:
         self.rows: list[dict[str, Any]] = []
@@ -146,7 +146,9 @@ def test_a_sweep_of_two_rates_in_one_folder(
     assert main([*common, "--mode=sample", "--config.lr_base=0.25", *short]) == 0
     prompts = re.findall(r"PROMPT:\n(.*?)\nCONTINUATION:", capsys.readouterr().out, re.DOTALL)
     assert [len(prompt.encode()) for prompt in prompts] == [3] * 4
-    assert main([*common, "--mode=test", "--config.lr_base=0.25"]) == 2  # pipeline text has no test split
+    assert (
+        main([*common, "--mode=test", "--config.lr_base=0.25"]) == 2
+    )  # the pipeline `text` has no test split
     assert "--split=test: expected data.pipeline=rows" in capsys.readouterr().err
 
 

@@ -1,7 +1,7 @@
-"""The first and the third command of mu-Transformer's document to the letter, each in a fresh process.
+"""The first and the third command of mu-Transformer's document, exactly and each in a fresh process.
 
-A test adds files: config files of small sizes in the document's folder, c4 and t5-base below HF_HOME. The work
-directory /tmp/workdir is a folder of the test. The second command types its size, so it is planned elsewhere.
+A test adds files: small config files in the document's folder, and c4 and t5-base in HF_HOME. A folder of the test
+replaces the work directory /tmp/workdir. The second command sets its size; another test plans it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def get_config():
 
 @pytest.mark.parametrize("number", [0, 2])
 def test_a_command_trains_on_c4_with_t5_base(number: int, tmp_path: Path) -> None:
-    """From its config file; typed again, it finds the finished run."""
+    """Train with its config file; the same command then finds the finished run."""
     pairs = (word.split("=") for word in OF_MU_TRANSFORMER.split())
     values = {name: json.loads(value) for name, value in pairs}
     (tmp_path / "mu_transformer/configs").mkdir(parents=True)

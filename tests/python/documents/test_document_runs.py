@@ -1,4 +1,4 @@
-"""The commands of MUDDFormer's and TokenFormer's documents at a tiny size, run to their end."""
+"""The commands in MUDDFormer's and TokenFormer's documents with tiny sizes, run to their end."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def ended(run: Path) -> dict[str, float]:
-    """The summary of a run that ended as it should: its files are there, and its log has what was printed."""
+    """Return the summary of a run after checking that its files exist and that its log has the printed lines."""
     assert [path.name for path in (run / "checkpoints").iterdir() if path.name == "step-4"]
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert rows[-1]["step"] == 4 and (run / "tensorboard").is_dir()
@@ -50,7 +50,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 def test_the_commands_of_tokenformer_train_grow_and_train_the_baseline(
     folder: Path, bucket: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Into its bucket, from which the second command takes what the first one left."""
+    """Use TokenFormer's bucket, in which the second command finds the weights of the first."""
     write_lines(folder / "train.jsonl", texts(80))
     write_lines(folder / "validation.jsonl", texts(12))
     cache = "data.cache_dir=cache"
@@ -80,14 +80,14 @@ def test_the_commands_of_muddformer_train_on_records_of_ids(
     words = MUDDFORMER[number].words
     extra = STREAMS if "model_name=MUDDLlama2Medium" in words else ""
     assert main(with_keys(words, f"{OF_MUDDFORMER} {extra} run_name=mudd")) == 0, capsys.readouterr().err
-    assert sample_command(capsys.readouterr().out) is None  # records of ids
+    assert sample_command(capsys.readouterr().out) is None  # the records are ids
     ended(folder / "mudd")
 
 
 def test_weights_in_a_bucket_are_evaluated_into_a_bucket(
     folder: Path, bucket: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A run of the program that is there is refused."""
+    """Check also that a run of the original program is rejected."""
     write_records(folder / "records")
     words = next(command.words for command in MUDDFORMER if "model_name=MUDDLlama2Medium" in command.words)
 

@@ -1,4 +1,4 @@
-"""The pages have what the code has; `./run docs` mends them."""
+"""The generated pages agree with the code; `./run docs` updates them."""
 
 from __future__ import annotations
 

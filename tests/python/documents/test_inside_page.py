@@ -1,4 +1,4 @@
-"""docs/inside.md: its Python runs as it stands, and its table has the names of all families, no others."""
+"""docs/inside.md: its Python runs unchanged, and its table has the names of all families, and no others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAGE = ROOT / "docs" / "inside.md"
 
 
 def listed() -> dict[str, str]:
-    """Name to shape of the table, a name of block i as `blocks.<i>.`."""
+    """Return the shapes in the table, by name; the names of block i start with `blocks.<i>.`."""
     found = {}
     for names, shape in re.findall(r"^\| (`.+?) \| (.+?) \| .+ \|$", PAGE.read_text(), re.M):
         first, *more = re.findall(r"`(.+?)`", names)

@@ -32,7 +32,7 @@ def test_both_batches_are_those_of_all_devices() -> None:
 
 
 def test_an_evaluation_follows_a_typed_batch_of_several_devices() -> None:
-    """Whose records are then those of the program: 162 batches of 256."""
+    """Check that the evaluation still has the program's records: 162 batches of 256."""
     found = resolved(*MUDD, "per_device_batch_size=256")
     evaluation = found.config.eval
     assert (found.config.train.batch_size, evaluation.batch_size * evaluation.max_batches) == (256, 41_472)
@@ -45,15 +45,15 @@ def test_an_evaluation_follows_a_typed_batch_of_several_devices() -> None:
     medium = [word.replace("MUDDLlama2Medium", "LlamaMedium") for word in MUDD]
     assert (
         resolved(*medium, "dataset_type=pile", "per_device_batch_size=64").config.eval.batch_size == 8
-    )  # 1 of a device that trains on 8
+    )  # one sequence of a device that trains on 8
 
 
 @pytest.mark.parametrize(
     ("words", "devices", "size"),
     [
         (["per_device_batch_size=256", "eval_per_device_batch_size=32"], "", 32),
-        (["per_device_batch_size=2"], "", 32),  # smaller for this machine: the same records
-        (["per_device_batch_size=64"], "8", 256),  # of a device, as in the program
+        (["per_device_batch_size=2"], "", 32),  # smaller for this machine, so the records stay the same
+        (["per_device_batch_size=64"], "8", 256),  # per device, as in the program
         (["per_device_batch_size=256"], "1", 32),
     ],
 )
@@ -121,4 +121,4 @@ def test_clm_multiplies_its_batches_too() -> None:
 
     assert sizes("per_device_train_batch_size=4", devices="2") == (8, 8)
     assert sizes("per_device_eval_batch_size=2", devices="8") == (8, 16)
-    assert sizes("global_train_batch_size=4", devices="8")[0] == 4  # typed whole
+    assert sizes("global_train_batch_size=4", devices="8")[0] == 4  # a typed global size is used unchanged

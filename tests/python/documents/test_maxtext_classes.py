@@ -1,4 +1,4 @@
-"""The classes of MUDDFormer's program, and those of a user's own exp.py."""
+"""The classes of MUDDFormer's program, and classes in the user's own exp.py."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mudd_core.programs.resolved import Resolved
 from mudd_core.run.store.config_source import changed_file, recorded
 
 RUN = ("run_name=r", "dataset_path=d", "dataset_type=pile")
-# What the program's own file has: class, then key and value.
+# The contents of the program's own file: class, then key and value.
 OF_THE_FILE = {
     "LlamaMedium": {
         "max_target_length": 2049,
@@ -80,7 +80,7 @@ def test_a_class_of_ones_own_goes_over_a_named_base_class(
     assert config.optim.schedule_steps == base.config.optim.schedule_steps == 13_500
     assert {info.path: info.value for info in walk(config)}[
         "model.d_ff"
-    ] == 512  # the typed key is above the class
+    ] == 512  # a typed key has priority over the class
     assert found.origins["optim.lr"].file == "class Smaller of exp.py"
     assert str(tmp_path / "exp.py") in source.files
     (tmp_path / "exp.py").write_text(EXP.replace("1e-3", "2e-3"))
@@ -110,7 +110,7 @@ def test_a_class_of_the_users_file_replaces_the_programs_own(
     (tmp_path / "exp.py").write_text("raise RuntimeError('not run')\n")
     assert (
         resolved("model_name=Llama2Medium").config.optim.lr == 3e-4
-    )  # the file has no such class: it is not run
+    )  # the file has no such class, so it is not run
     (tmp_path / "exp.py").write_text(
         "class Llama2Medium(LlamaMedium):\n    vocab_size = 50432\n    learning_rate = 5e-4\n"
     )

@@ -1,4 +1,4 @@
-"""Evaluation of MUDDFormer's MaxText commands, typed in a fresh process; their sizes come from M_ variables."""
+"""Evaluation of MUDDFormer's MaxText commands, run in a fresh process; their sizes come from M_ variables."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Typed = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def typed(tmp_path: Path) -> Typed:
-    """Types the command with further words in a folder with records/."""
+    """Return a function that runs the command with more arguments in a folder with records/."""
     write_records(tmp_path / "records")
 
     def run(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -58,7 +58,7 @@ def typed(tmp_path: Path) -> Typed:
 
 
 def rows(run: Path, name: str) -> list[dict[str, float]]:
-    """The rows of metrics.jsonl with a member of this name."""
+    """Return the entries of metrics.jsonl that have a key with this name."""
     found = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     return [row for row in found if name in row]
 
@@ -94,7 +94,7 @@ def test_a_folder_of_training_files_alone_is_trained_on(
 def test_none_as_eval_split_trains_on_every_file(typed: Typed, tmp_path: Path) -> None:
     ended = typed("run_name=output", "eval_split=None", M_STEPS="1000")
     assert ended.returncode == 0, ended.stderr
-    assert "the data have 11 batches" in ended.stdout  # of 9 + 9 + 4 records
+    assert "the data have 11 batches" in ended.stdout  # from 9 + 9 + 4 records
 
 
 def test_what_needs_a_validation_is_refused_without_files(typed: Typed) -> None:
@@ -106,7 +106,7 @@ def test_what_needs_a_validation_is_refused_without_files(typed: Typed) -> None:
 
 
 def test_the_incomplete_last_batch_is_not_evaluated(typed: Typed, tmp_path: Path) -> None:
-    """Of 4 records in batches of 3."""
+    """Use batches of 3 and 4 records."""
     ended = typed("run_name=output", M_EVAL_PER_DEVICE_BATCH_SIZE="3")
     assert ended.returncode == 0, ended.stderr
     assert {row["targets"] for row in rows(tmp_path / "output", "val_loss")} == {3 * 32}
@@ -115,7 +115,7 @@ def test_the_incomplete_last_batch_is_not_evaluated(typed: Typed, tmp_path: Path
 
 
 def test_fewer_records_than_a_batch_train_without_validation(typed: Typed, tmp_path: Path) -> None:
-    """The program has 0 batches then, and trains up to its first evaluation."""
+    """Check this, because the program then has no batches and trains until its first evaluation."""
     large, run = {"M_EVAL_PER_DEVICE_BATCH_SIZE": "5"}, tmp_path / "output"
     ended = typed("run_name=output", **large)
     assert ended.returncode == 0, ended.stderr
@@ -129,7 +129,7 @@ def test_fewer_records_than_a_batch_train_without_validation(typed: Typed, tmp_p
 
 
 def test_each_group_of_evaluation_files_leaves_its_rest_out(typed: Typed, tmp_path: Path) -> None:
-    """Groups of iter_file_nums=2 files with 8 and 4 records, in batches of 3."""
+    """Use groups of iter_file_nums=2 files with 8 and 4 records, in batches of 3."""
     for name in ("0", "1"):
         copy = (tmp_path / "records/pile.tfrecord.valid").read_bytes()
         (tmp_path / f"records/pile.tfrecord.valid{name}").write_bytes(copy)
@@ -156,7 +156,7 @@ EVALUATION_TAGS = {
 
 
 def test_loaded_weights_are_evaluated_in_a_new_run(typed: Typed, tmp_path: Path) -> None:
-    """The run that they come from stays as it is, and the new folder may train later."""
+    """Check that the source run does not change, and that the new folder may train later."""
     assert typed("run_name=output").returncode == 0
     before = {path: path.read_bytes() for path in (tmp_path / "output").rglob("*") if path.is_file()}
     for step, key in ((4, "load_parameters_path"), (2, "load_full_state_path")):
@@ -204,7 +204,7 @@ def test_an_evaluation_that_cannot_be_leaves_nothing(typed: Typed, tmp_path: Pat
 
 
 def write_original_run(folder: Path) -> None:
-    """The files of a run of the program that tell it apart, without weights."""
+    """Write the files of the program's run by which it is recognized, without weights."""
     step = folder / "checkpoints/13000"
     (step / "state").mkdir(parents=True)
     (folder / "tensorboard").mkdir()
@@ -234,7 +234,7 @@ def write_original_run(folder: Path) -> None:
 def test_a_run_of_the_program_is_refused_with_the_way_out(
     words: list[str], typed: Typed, tmp_path: Path
 ) -> None:
-    """By the state of its reader, so that no run begins anew in silence."""
+    """Check that the state of its reader identifies it, so that no run silently starts from the first step."""
     write_original_run(tmp_path / "theirs")
     before = sorted(tmp_path.rglob("*"))
     ended = typed(*words)
@@ -254,7 +254,7 @@ def test_a_damaged_state_of_the_reader_is_named_all_the_same(text: str, tmp_path
 
 
 def test_other_files_of_the_folder_are_left_out(typed: Typed, tmp_path: Path) -> None:
-    """By their name, as the program does; subfolders count."""
+    """Check that files are selected by name, as in the program, and that subfolders are included."""
     records = tmp_path / "records"
     (records / "more").mkdir()
     (records / "pile.tfrecord.b1").rename(records / "more/pile.tfrecord.b1")

@@ -1,4 +1,4 @@
-"""Lines, tags and metrics_file of MUDDFormer's program, as a command of its document leaves them."""
+"""Lines, tags and metrics_file of MUDDFormer's program, as written by a command of its document."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MUDD = TINY | {
 
 
 def muddformer(*more: str) -> list[str]:
-    """The document's command on the records of this folder."""
+    """Return the document's command on the records in this folder."""
     words = next(
         command.words for command in documents.commands("muddformer") if "hardware=tpu" in command.words
     )
@@ -54,7 +54,7 @@ def test_lines_of_muddformers_program(tmp_path: Path) -> None:
     assert one and float(one[2]) == pytest.approx(int(one[3]) / 64, abs=1e-4)
     two = re.fullmatch(batch.replace("eval_step: 1", "eval_step: 2"), lines[first + 1])
     assert two
-    loss = (float(one[1]) + float(two[1])) / 2  # of two batches with as many targets
+    loss = (float(one[1]) + float(two[1])) / 2  # two batches with equal numbers of targets
     average = re.fullmatch(
         r"average loss after step=5, eval_loss=(\d\.\d{4}), aux_loss=0\.0000, accuracy=(\d\.\d{4}), {6}"
         r"batch_eval_loss=(\d\.\d{4}), batch_accuracy=(\d\.\d{4}) total_weights=128\.0",
@@ -98,18 +98,18 @@ def test_tags_and_objects_of_muddformers_program(tmp_path: Path) -> None:
         "current_learning_rate",
     }
     assert written["learning/train_batch_weights"] == 64.0
-    tokens, inner = 2 * 33, 256  # per device, of all records; wi_0, wi_1 and wo
+    tokens, inner = 2 * 33, 256  # per device and for all records; wi_0, wi_1 and wo
     layer = (
         6 * tokens * inner * 16 + 2 * tokens * 16 * 6 * 8 + 4 * 2 * 33**2 * 2 * 8 + 2 * tokens * 16 * 2 * 8
     )
-    flops = 3 * (2 * layer + 2 * tokens * 16 * 257)  # as the program counts them: without the connections
+    flops = 3 * (2 * layer + 2 * tokens * 16 * 257)  # without the connections, as the program counts
     assert written["perf/per_device_tflops"] == pytest.approx(flops / 1e12)
     rate = written["perf/per_device_tflops_per_sec"] / written["perf/per_device_tflops"]
-    assert written["perf/step_time_seconds"] == pytest.approx(rate)  # steps a second, as there
+    assert written["perf/step_time_seconds"] == pytest.approx(rate)  # steps per second, as in the program
 
 
 def test_norms_have_the_names_of_muddformers_program(tmp_path: Path) -> None:
-    """Those of an export of the same weights."""
+    """Compare with an export of the same weights."""
     write_records(tmp_path / "records")
     run(muddformer("steps=5"), tmp_path, MUDD)
     run(["export", "--workdir=R", "--to=E", "--system=muddformer_jax"], tmp_path, {})
@@ -121,7 +121,7 @@ def test_norms_have_the_names_of_muddformers_program(tmp_path: Path) -> None:
         if "total_params" in name
     }
     assert "decoder/layers_0/self_attention/query/kernel" in found
-    # NumPy sums a norm in float32.
+    # NumPy computes the norm in float32.
     assert found == {
         name: pytest.approx(float(np.linalg.norm(array)), rel=1e-5) for name, array in weights.items()
     }
@@ -131,7 +131,7 @@ def test_norms_have_the_names_of_muddformers_program(tmp_path: Path) -> None:
 
 
 def test_ranks_write_the_statistics_of_the_whole_batch(tmp_path: Path) -> None:
-    """With the bits of a run that does not read them."""
+    """Check also that reading the statistics does not change the bits of the run."""
     write_records(tmp_path / "records")
     run(muddformer("metrics_file=one.jsonl"), tmp_path, MUDD)
     words = [word.replace("run_name=R", "run_name=S") for word in muddformer("metrics_file=two.jsonl")]

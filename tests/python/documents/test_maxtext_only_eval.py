@@ -1,4 +1,4 @@
-"""only_eval=True of MaxText's commands on a run that is there, typed in a fresh process."""
+"""only_eval=True of MaxText's commands on an existing run, in a fresh process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ __all__ = ["typed"]
 
 
 def test_the_evaluation_of_a_run_is_in_its_tensorboard(typed: Typed, tmp_path: Path) -> None:
-    """At the step of its checkpoint, as the program does; the files of the run stay, and it may train further."""
+    """Check the step, which is the checkpoint's as in the program. The files of the run stay, and it may train
+    further.
+    """
     run = tmp_path / "output"
     assert typed("run_name=output", "train.stop_at=2").returncode == 75
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file() and path.name[0] != "."}

@@ -1,4 +1,4 @@
-"""Commands in MaxText's grammar, run from their first word to their exit code."""
+"""Commands in MaxText's grammar, from their arguments to their exit code."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SIZES = """
 
 @pytest.fixture
 def words(tiny_text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A command on the text of all tiny runs, in an empty folder."""
+    """Return a command on the text of all tiny runs, in an empty folder."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "own.yml").write_text("base_config: base_v2.yml\ndataset_type: synthetic\nrun_name: mine\n")
     data = (f"data.path={tiny_text}", f"data.cache_dir={tiny_text.parent / 'cache'}", "data.tokenizer=bytes")

@@ -1,4 +1,4 @@
-"""The data set and the tokenizer that mu-Transformer's configs name: taken where they are on this machine."""
+"""The data set and the tokenizer that mu-Transformer's configs name: used if this machine has them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def get_config():
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An HF_HOME with nothing in it, and a folder without c4 and t5-base."""
+    """Return an empty HF_HOME, and enter a folder without c4 and t5-base."""
     for name in ("HF_HUB_CACHE", "HF_DATASETS_CACHE", "HF_HUB_OFFLINE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
@@ -90,7 +90,7 @@ def test_the_first_command_trains_on_c4_with_t5_base_where_they_are_here(home: P
         "--config.hfds_config=en",
         "--config.hftr_tokenizer_instance=t5-base",
     )
-    again = launched(tmp_path, *words, *typed)  # is the same run
+    again = launched(tmp_path, *words, *typed)  # finds the same run
     assert again.returncode == 0 and "holds a finished run" in again.stdout + again.stderr
 
 
@@ -107,7 +107,7 @@ def test_a_run_that_has_begun_keeps_its_data(home: Path, tmp_path: Path, tiny_te
     assert launched(tmp_path, *words, "train.stop_at=2").returncode == 75
     (run,) = (tmp_path / "w").iterdir()
     saved = json.loads((run / "config.json").read_text())
-    saved["data"] |= {"path": "", "tokenizer": "bpe"}  # as a run of a machine without c4 and t5-base
+    saved["data"] |= {"path": "", "tokenizer": "bpe"}  # as on a machine without c4 and t5-base
     (run / "config.json").write_text(json.dumps(saved))
     fill(home)
     found = resolved(*sizes, workdir=str(tmp_path / "w"))

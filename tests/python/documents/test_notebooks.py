@@ -1,4 +1,4 @@
-"""The notebooks run from the first cell to the last in fresh kernels, and show what they showed when they were kept."""
+"""The notebooks run from the first cell to the last in fresh kernels, and their outputs equal the stored ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from places import ROOT
 
 @pytest.fixture
 def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What kernels inherit: the sources of this checkout, two threads, an empty home."""
+    """Set the environment of the kernels: the sources of this checkout, two threads, an empty home."""
     paths = [str(ROOT / "python"), os.environ.get("PYTHONPATH")]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
     monkeypatch.setenv("OMP_NUM_THREADS", "2")

@@ -1,4 +1,4 @@
-"""The scripts of docs/orbax-to-safetensors.md convert the weights of original programs."""
+"""The scripts in docs/orbax-to-safetensors.md convert the weights of original programs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PAGE = ROOT / "docs" / "orbax-to-safetensors.md"
 
 
 def run_page(kind: str, words: list[Path], folder: Path, monkeypatch: Any) -> None:
-    """The script of this kind in the page, saved as a file and run with these words."""
+    """Save the page's script of this kind to a file, and run it with these arguments."""
     (script,) = re.findall(rf"```python {kind}\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert 15 <= script.count("\n") <= 24
     (folder / "script.py").write_text(script)
@@ -45,7 +45,7 @@ def test_the_page_converts_torch_files(tmp_path: Path, monkeypatch: Any) -> None
 
 
 def test_the_page_converts_orbax_folders(tmp_path: Path, monkeypatch: Any) -> None:
-    """Orbax itself is not needed here: a stand-in restores the tree that a training state is."""
+    """Run the page's scripts with a fake Orbax, which restores the tree of a training state."""
     plain = mc.Model(
         MUDDFormerConfig(vocab_size=31, max_seq_len=16, d_model=16, n_layer=2, n_head=2, d_ff=384), seed=1
     )

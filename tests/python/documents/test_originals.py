@@ -1,7 +1,7 @@
-"""Numbers that the original programs wrote: logits, losses, gradients, updates and greedy tokens.
+"""Values that the original programs wrote: logits, losses, gradients, updates and greedy tokens.
 
-The weights are the originals' own, under their names, so the mapping of names is tested by what another program wrote.
-tests/goldens/originals/reduce.py says what each file holds.
+The weights have the originals' names, so the output of another program also tests the mapping of names.
+tests/goldens/originals/reduce.py describes the contents of each file.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ SYSTEMS = {
     "hf_llama_gqa": "hf",
     "hf_mixtral": "hf",
 }
-# Largest differences: logits and loss absolute, gradients and updated weights over the tensor's largest entry. The
-# originals compute in fp32 too, with sums of up to 256 addends in another order: see the column of tolerances in
+# Largest differences: logits and loss absolute, gradients and updated weights relative to the tensor's largest entry.
+# The originals also compute in fp32, and add up to 256 values in another order: see the tolerances in
 # tests/goldens/README.md.
 LOGITS, LOSS, GRADIENT, AFTER = 5e-5, 5e-6, 2e-4, 1e-5
 
 
 class Golden:
-    """One file: the original's model here, its batches, and its numbers."""
+    """One file: the mudd_core model with the original's weights, the batches, and the original's results."""
 
     def __init__(self, name: str) -> None:
         self.arrays = dict(np.load(FOLDER / f"{name}.npz", allow_pickle=False))
@@ -61,7 +61,9 @@ def golden(request: pytest.FixtureRequest) -> Golden:
 
 
 def compare(ours: dict[str, Array], theirs: dict[str, Array], tolerance: float) -> None:
-    """Norm, largest entry and sampled entries of every tensor; gradients that are zero by algebra absolutely."""
+    """Compare norm, largest entry and sampled entries of every tensor; for gradients that are exactly zero use an
+    absolute bound.
+    """
     assert set(ours) == set(theirs)
     for name, want in theirs.items():
         flat = np.asarray(ours[name], np.float64).ravel()
@@ -119,7 +121,7 @@ def test_three_updates_end_at_the_programs_weights(name: str, optim: OptimConfig
         records = [trainer.step(batch) for batch in batches]
     if "step_losses" in golden.arrays:
         np.testing.assert_allclose([r.loss for r in records], golden.arrays["step_losses"], atol=LOSS, rtol=0)
-        # The original computes in float32, with its sums in another order.
+        # The original computes in float32 and adds in another order.
         np.testing.assert_allclose(
             [r.grad_norm for r in records], golden.arrays["step_grad_norms"], rtol=3e-5
         )

@@ -1,4 +1,4 @@
-"""Links of the pages to a section lead to a heading of that name."""
+"""Links from pages to a section lead to a heading with that name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
 @cache
 def anchors(page: Path) -> frozenset[str]:
-    """Return the anchors of the headings, spelled as GitHub does."""
+    """Return the anchors of the headings, spelled as on GitHub."""
     text = FENCE.sub("", page.read_text(encoding="utf-8"))
     return frozenset(
         re.sub(r"[^\w\- ]", "", title.strip().lower()).replace(" ", "-") for title in HEADING.findall(text)

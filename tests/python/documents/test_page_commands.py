@@ -1,6 +1,6 @@
-"""What is done with the commands of the pages, and the options of those that a sentence names.
+"""The test of each command in the pages, and the options that a sentence names.
 
-test_generated_docs.py compares the table of all commands, test_reader.py executes them.
+test_generated_docs.py compares the table of all commands, and test_reader.py runs them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def test_a_page_gives_its_blocks_and_spans_in_order() -> None:
 def test_a_sentence_names_a_command_and_options_that_exist(
     line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Fields of the config are options, too: --help=all has them by their sections."""
+    """Check options with --help and fields with --help=all, which lists them by section."""
     words = re.sub(r"^(python3? )?(\./)?(launch\.py|-m mudd_core\.?) ?", "", line).split()
     known = [*COMMANDS, *TOOLS, "mup check", "mup transfer", "clm"]
     name = max((name for name in known if name.split() == words[: len(name.split())]), key=len, default="")

@@ -1,4 +1,4 @@
-"""docs/python.md: its blocks run from top to bottom, and give the values after `# ->`."""
+"""docs/python.md: its blocks run from top to bottom, and return the values after `# ->`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
 
 
 def run_block(block: str, names: dict[str, Any], folder: Path) -> int:
-    """Run a block as a file, with `names` and what it defines in them; the number of its results that were compared."""
+    """Run a block as a file, with `names`, to which it adds its definitions. Return the number of compared results."""
     compared: list[str] = []
 
     def compare(value: object, want: str, line: str) -> None:
@@ -27,7 +27,7 @@ def run_block(block: str, names: dict[str, Any], folder: Path) -> int:
 
     lines = []
     for statement in ast.parse(block).body:
-        decorators = getattr(statement, "decorator_list", [])  # a class begins after them
+        decorators = getattr(statement, "decorator_list", [])  # a class starts after its decorators
         before = [f"@{ast.get_source_segment(block, each)}" for each in decorators]
         source = "\n".join([*before, ast.get_source_segment(block, statement) or ""])
         line = block.splitlines()[(statement.end_lineno or 1) - 1]

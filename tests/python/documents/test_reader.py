@@ -1,6 +1,6 @@
-"""A reader types every command of the pages in their order, in a fresh clone; page_commands.txt says what with each.
+"""A reader types every command of the pages in order in a fresh clone; page_commands.txt says how each is tested.
 
-The pages share the clone, so a page that needs a folder which another page has used for another run fails.
+The pages share the clone. So a page fails if it needs a folder that another page has used for another run.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from reader_files import write_c4
 
 FOUND = commands()
 PLACES = list(dict.fromkeys(typed.place for typed in FOUND if answer(typed).startswith(RUN)))
-# Runs that a reader has before a page: what docs/running/weights.md grows, and the third run that is compared.
+# Runs that must exist before a page: the run that docs/running/weights.md grows, and the third run of a comparison.
 BEFORE = {
     "docs/running/weights.md": "python launch.py --config=tokenformer/124m --workdir=runs/tokenformer-124m "
     "data.tokenizer=bytes model.d_model=16 model.n_layer=1 model.n_head=2 train.steps=2 train.seq_len=32 "
@@ -25,7 +25,7 @@ BEFORE = {
     "eval.max_batches=1 --workdir=runs/three",
 }
 
-# Of README's first run in Python, where it trains 50 updates and validates on all held-out text, twice.
+# Replaces arguments of README's first run in Python: 50 updates, and two validations on all held-out text.
 FEWER = '"train.steps": 10, "eval.max_batches": 1'
 
 
@@ -47,9 +47,9 @@ def test_the_commands_of_a_place_work_as_they_are_typed(place: str, reader: Read
 
 
 def test_python_of_the_readme_runs_as_it_is_typed(reader: Reader) -> None:
-    """In a fresh process, with the config, the text and, after the commands above it, the token cache of a newcomer.
+    """Run it in a fresh process, with the config, the text and the token cache of a new user.
 
-    Only the updates and the batches of a validation are fewer.
+    Only the updates and the validation batches are fewer.
     """
     typed = "\n".join(
         re.findall(r"```python\n(.*?)```", (reader.folder / "README.md").read_text(), re.DOTALL)

@@ -1,4 +1,4 @@
-"""The README: its length, its links and the tests it names; test_reader.py types its commands and its Python."""
+"""README.md: its length, its links and the tests it names. test_reader.py runs its commands and its Python."""
 
 from __future__ import annotations
 

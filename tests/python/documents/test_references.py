@@ -1,7 +1,8 @@
-"""Comments, docstrings and pages cite pages of this repository by section; every such reference resolves.
+"""References from comments, docstrings and pages to sections of pages in this repository: every one resolves.
 
 Forms: `docs/maths/mup.md, 2.1` (more numbers after a comma, `and` or `to`), `[mup.md](mup.md), 2.1` in a page, a page
-alone, and `contracts 3`, short for docs/contracts.md, number 3. Links and named tests of the pages: test_readme.py.
+alone, and `contracts 3`, short for docs/contracts.md, number 3. test_readme.py checks the links and named tests of the
+pages.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ from places import ROOT
 FOLDERS = ("cpp", "python", "tests", "bench", "configs", "docs", "scripts")
 SUFFIXES = {".h", ".cc", ".inc", ".py", ".pyi", ".md", ".txt", ".cmake", ".sh"}
 FILES = ("README.md", "CHANGELOG.md", "CMakeLists.txt", "launch.py", "run")
-RECORDS = (ROOT / "bench" / "results", ROOT / "tests" / "goldens" / "losses")  # made once, never rewritten
+RECORDS = (ROOT / "bench" / "results", ROOT / "tests" / "goldens" / "losses")  # written once, never changed
 
 NUMBERS = r"(\d+(?:\.\d+)?(?:(?:, | and | to )\d+(?:\.\d+)?)*)"
 PAGE = re.compile(r"(?<!--out )(?<![\w./<>*-])((?:[\w.-]+/)*[\w-]+\.md)\b(?:\)?, " + NUMBERS + ")?")
 CONTRACTS = re.compile(r"\bcontracts " + NUMBERS)
 HEADING = re.compile(r"^#{2,3} (\d+(?:\.\d+)?)\.? ", re.MULTILINE)
-ITEM = re.compile(r"^(\d+)\. \*\*", re.MULTILINE)  # of docs/contracts.md
-# Folders and a page that are not part of the repository; and sections by letter, as those pages had them.
+ITEM = re.compile(r"^(\d+)\. \*\*", re.MULTILINE)  # an item of docs/contracts.md
+# Folders and a page outside the repository, and sections by letter, as in those pages.
 OUTSIDE = re.compile(r"\b(?:spec/\w*|shared/\w*|design\.md|spec (?:sections? \d|[a-z]\.\d))")
 
 
 def sources() -> Iterator[Path]:
-    """Every text file that may cite a page."""
+    """Yield every text file that may cite a page."""
     yield from (ROOT / name for name in FILES)
     for folder in FOLDERS:
         for path in sorted((ROOT / folder).rglob("*")):
@@ -40,19 +41,19 @@ def sources() -> Iterator[Path]:
 
 
 def on_one_line(text: str) -> str:
-    """The text without its line ends and the marks of comments after them."""
+    """Return the text without line ends, and without comment marks at the start of lines."""
     return re.sub(r"\s*\n\s*(?://+ |# )?\s*", " ", text)
 
 
 @cache
 def sections(page: Path) -> frozenset[str]:
-    """Numbers of the headings of a page, and of the items of docs/contracts.md."""
+    """Return the numbers of a page's headings, and of the items in docs/contracts.md."""
     text = page.read_text(encoding="utf-8")
     return frozenset(HEADING.findall(text)) | frozenset(ITEM.findall(text))
 
 
 def faults(text: str, folder: Path, root: Path = ROOT) -> list[str]:
-    """References in a text of `folder` that do not resolve."""
+    """Return the references that do not resolve. text: of a file in `folder`."""
     text, found = on_one_line(text), []
     for name, numbers in PAGE.findall(text):
         page = next((base / name for base in (root, root / "docs", folder) if (base / name).is_file()), None)
@@ -78,7 +79,7 @@ def test_every_reference_resolves() -> None:
         cited += len(CONTRACTS.findall(on_one_line(text))) + text.count("docs/maths/")
         wrong += [f"{path.relative_to(ROOT)}: {fault}" for fault in faults(text, path.parent)]
     assert not wrong, "\n".join(wrong)
-    assert cited > 80  # comments do cite pages, and this finds them
+    assert cited > 80  # comments cite pages, and the patterns find these references
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Lines, tags and metrics_file of TokenFormer's program, as a command of its document leaves them."""
+"""Lines, tags and metrics_file of TokenFormer's program, as written by a command of its document."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TYPED = """
 
 
 def tokenformer(folder: Path, *more: str) -> list[str]:
-    """The document's first command on texts in this folder."""
+    """Return the document's first command on the data in this folder."""
     write_lines(folder / "train.jsonl", texts(80))
     write_lines(folder / "validation.jsonl", texts(12))
     return [*with_keys(documents.commands("tokenformer")[0].words, TYPED), "data.cache_dir=cache", *more]
@@ -55,13 +55,13 @@ def test_lines_of_tokenformers_program(tmp_path: Path) -> None:
 
 
 def test_tags_and_files_of_tokenformers_program(tmp_path: Path) -> None:
-    """Every step, also where the run is stopped and resumed; metrics_file is a folder."""
+    """Check every step, also after a stop and a resume; metrics_file is a folder."""
     words = tokenformer(tmp_path, "metrics_file=logs")
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "results.txt").write_text("a note of the user\n")
     run([*words, "train.stop_at=3"], tmp_path, TINY, code=75)
     assert len(objects(tmp_path / "logs" / "train_results.txt")) == 3
-    with (tmp_path / "logs" / "train_results.txt").open("a") as file:  # of a process that was killed
+    with (tmp_path / "logs" / "train_results.txt").open("a") as file:  # written by a process that was killed
         file.write('{"learning/loss": 9.0, "step": 4.0, "run_name": "R"}\n{"learn')
     with (tmp_path / "logs" / "results.txt").open("a") as file:
         file.write("Step: 4; eval_loss: 9.0\n")
@@ -91,7 +91,8 @@ def test_tags_and_files_of_tokenformers_program(tmp_path: Path) -> None:
     assert set(tags["learning/skip_step"].values()) == {0.0}
     before = [row["learning/pre_grad_norm"] for row in written]
     raw = [row["learning/raw_grad_norm"] for row in written]
-    assert before == [1000.0, *raw[:2], 1000.0, *raw[3:5]]  # a new process begins anew, as there
+    # a new process starts from this value again, as in the program
+    assert before == [1000.0, *raw[:2], 1000.0, *raw[3:5]]
     seconds, speed = written[5]["perf/step_time_seconds"], written[5]["perf/per_device_tflops_per_sec"]
     assert seconds == pytest.approx(written[5]["perf/per_device_tflops"] / speed)
     rows = [row for row in objects(tmp_path / "R" / "metrics.jsonl") if "val_loss" in row]
@@ -108,7 +109,7 @@ def test_a_skipped_update_is_a_tag_of_tokenformers_program(tmp_path: Path) -> No
         trainer.fit()
     written = objects(tmp_path / "logs" / "train_results.txt")
     assert [row["learning/skip_step"] for row in written] == [0.0, 0.0, 1.0, 0.0]
-    assert written[2]["learning/loss"] is None  # not a number
+    assert written[2]["learning/loss"] is None  # a loss that is not finite is null
     kept = [row["learning/upated_pre_grad_norm"] for row in written]
     assert kept[2] == kept[1] == written[1]["learning/raw_grad_norm"]
     assert written[3]["learning/pre_grad_norm"] == kept[1]
@@ -127,7 +128,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_run(kind: str, tm
 
 
 def test_a_run_of_our_own_style_keeps_its_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The file of metrics_file is a copy of metrics.jsonl, and the lines are ours."""
+    """Check that metrics_file has a copy of metrics.jsonl, and that the printed lines are mudd_core's."""
     words = ["log.metrics_file=" + str(tmp_path / "m.jsonl")]
     config = replace(fake_runs.config_of(*words), model=TokenFormerConfig())
     with Trainer(

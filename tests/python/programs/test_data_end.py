@@ -1,4 +1,4 @@
-"""Runs that end where their data end: MaxText's commands, whose steps are only the most."""
+"""Runs that end when their data end: MaxText's commands, whose steps are only an upper limit."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from mudd_core.checkpoint import list_steps
 from mudd_core.cli import main
 from mudd_core.run.store.run_store import RunStore
 
-STEPS = 9  # of 18 records in batches of 2
+STEPS = 9  # 18 records in batches of 2
 
 
 @pytest.fixture
 def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The document's command on records of ids, without steps."""
+    """Return the document's command on records of ids, without steps."""
     monkeypatch.chdir(tmp_path)
     write_records(tmp_path / "records")
     command = next(c.words for c in documents.commands("muddformer") if "hardware=tpu" in c.words)
@@ -64,7 +64,7 @@ def test_the_documents_own_command_trains_until_its_data_end(
     assert saved["train"]["steps"] == 10_000_000 and saved["optim"]["schedule_steps"] == 12
     assert rates(run)[:7] == pytest.approx(
         [3e-4 * t / 6 for t in range(7)]
-    )  # of the schedule, not of 9 steps
+    )  # as in the schedule, which does not use the 9 steps
     assert main(words) == 0
     assert "holds a finished run" in capsys.readouterr().out
 
@@ -96,7 +96,7 @@ def test_data_without_a_whole_batch_are_refused(words: list[str], capsys: pytest
 def test_a_larger_epoch_continues_a_run_that_ended_with_its_data(
     words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """To the bits of an unbroken run, since a pass of whole batches ends at a batch of the longer order."""
+    """Check for the bits of an unbroken run: an epoch of complete batches is the start of the longer order."""
     other = [word.replace("run_name=mudd", "run_name=whole") for word in words]
     assert main([*other, "epoch=2"]) == 0 and summary(tmp_path / "whole")["step"] == 2 * STEPS
     assert main(words) == 0 and summary(tmp_path / "mudd")["data_epochs"] == 1
@@ -107,7 +107,7 @@ def test_a_larger_epoch_continues_a_run_that_ended_with_its_data(
     assert len(hashes) == 1 and summary(tmp_path / "mudd")["step"] == 2 * STEPS
     assert main([*words, "epoch=2"]) == 0
     assert "holds a finished run; a larger data.epochs trains longer" in capsys.readouterr().out
-    assert main(words) == 2  # fewer are refused
+    assert main(words) == 2  # fewer epochs are rejected
     assert "data.epochs: saved 2, asked 1" in capsys.readouterr().err
 
 
@@ -134,7 +134,7 @@ def test_a_summary_of_an_earlier_version_ended_with_the_saved_epochs(
 def test_a_stream_ends_the_run_where_it_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whose length nobody knows before: as the cache of the same text."""
+    """Compare with a cache of the same text; a stream's length is unknown in advance."""
     monkeypatch.chdir(tmp_path)
     write_lines(tmp_path / "train.jsonl", texts(80))
     write_lines(tmp_path / "validation.jsonl", texts(12))

@@ -1,4 +1,4 @@
-"""A program is one folder: a fifth one with two keys works, and a copy without one of the four does too."""
+"""A program is one folder: a fifth program with two keys works, and so does a copy without one of the four."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ PROGRAM = Fifth()
 
 
 def copied(folder: Path, without: str = "") -> Path:
-    """Return a folder to import the package from: links to its files, with a folder `programs` of its own."""
+    """Return a folder from which to import the package: links to its files, and a separate folder `programs`."""
     package = folder / "mudd_core"
     (package / "programs").mkdir(parents=True)
     for file in PACKAGE.iterdir():
         if file.name != "programs":
             (package / file.name).symlink_to(file)
-    for name in ("_core", "_h5", "_mpi"):  # an editable install has them elsewhere
+    for name in ("_core", "_h5", "_mpi"):  # an editable install has them in another folder
         spec = importlib.util.find_spec(f"mudd_core.{name}")
         if spec is not None and spec.origin and not (package / Path(spec.origin).name).exists():
             (package / Path(spec.origin).name).symlink_to(spec.origin)
@@ -84,7 +84,7 @@ def copied(folder: Path, without: str = "") -> Path:
 
 def ran(folder: Path, *words: str) -> str:
     """Return the output of Python with these arguments, which must end well."""
-    # -S leaves out the .pth file of an editable install, which would import the package of this checkout.
+    # -S ignores the .pth file of an editable install, which would import the package of this checkout.
     packages = Path(np.__file__).parents[1]
     environment = os.environ | {"PYTHONPATH": f"{folder}:{packages}", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Meshes in the grammars of the original programs: what they are taken as, and that four ranks train by them."""
+"""Meshes in the original programs' grammars: the mudd_core mesh of each, and a training with it on four ranks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def found(file: str, *words: str) -> Resolved:
 
 
 def small(config: Config, **sizes: Any) -> Config:
-    """A tiny model of the config's family, in its mesh."""
+    """Return a tiny model of the config's family, in its mesh."""
     names = {field.name for field in fields(config.model)}
     known = {name: value for name, value in (SMALL | sizes).items() if name in names}
     train_fields = {"batch_size": 8, "seq_len": 16, "logical_shards": 8, "micro_batch_size": 0, "threads": 1}
@@ -89,7 +89,7 @@ def test_a_mesh_of_an_original_trains_on_four_ranks(name: str) -> None:
     mesh = result.config.mesh
     assert (mesh.data, mesh.fsdp, mesh.expert, mesh.zero) == (data, fsdp, expert, zero)
     taken = [note for note in result.notes if ": taken as mesh." in note]
-    assert len(taken) == (0 if name == "benchmark experts" else 1)  # a field of ours needs no note
+    assert len(taken) == (0 if name == "benchmark experts" else 1)  # mudd_core's own fields need no note
     assert ("tensor multiplies fsdp" in "".join(taken)) == ("tensor" in name)
     assert (
         mesh_of(result.config if result.config.train.batch_size >= 4 else small(result.config), 4).world == 4

@@ -1,4 +1,4 @@
-"""jax-lm-training's flags: what each comes to, and what is refused."""
+"""jax-lm-training's options: the field for each, and the rejected ones."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_all_rows_are_tested() -> None:
     others = {"model_config_name", "wandb_run_dir", "model_save_dir"}
     assert {row.name for row in rows_of("jax_lm").values()} == {*OTHER, *others}
     assert resolved("--wandb_project", "p", "--wandb-run-dir", "d").config.log.wandb_dir == "d"
-    assert resolved("--wandb-run-dir", "d").config.log.wandb_dir == ""  # the tracker is off
+    assert resolved("--wandb-run-dir", "d").config.log.wandb_dir == ""  # the tracker is disabled
     assert rows_of("jax_lm")["model_save_dir"].fields == (WORKDIR,)
     assert resolved("--model-save-dir", "out").workdir == "out"
 
@@ -139,7 +139,7 @@ def test_the_documents_commands_end_to_end(
     evals = [line for line in told if line.startswith("[EVAL] ")]
     trains = [line for line in told if line.startswith("[TRAIN] ")]
     steps = int(evals[0].split()[4].split("/")[1])
-    # Steps count from 0 there: a period ends behind step 7, which is update 8, and an epoch behind its last step.
+    # Steps start from 0 there: a period ends after step 7, which is update 8, and an epoch after its last step.
     ends = sorted({*range(7, steps, 7), *range(steps // 5 - 1, steps, steps // 5)})
     assert [int(line.split()[4].split("/")[0]) for line in evals] == ends and steps % 5 == 0
     assert [told[told.index(line) + 1] for line in evals] == ["save checkpoint to artifacts/"] * len(ends)
@@ -154,7 +154,7 @@ def test_the_documents_commands_end_to_end(
     )
     assert steps == 5 * (rows // 8)
     assert float(evals[-1].split()[6]) < float(evals[0].split()[6])
-    assert sample_command(output) is None  # rows of ids
+    assert sample_command(output) is None  # the records are ids
     assert cli(["validate", "--model-config-name", "model"]) == 0
     assert f"step {steps}: validation loss" in capsys.readouterr().out
 
@@ -236,7 +236,7 @@ def test_bad_flags_end_with_2(words: str, capsys: pytest.CaptureFixture[str]) ->
     [
         (("--learning-rate=1e-4", "--dtype=float32"), "jax_lm"),
         (("--learning-rate", "1e-4"), "jax_lm"),
-        (("--learning-rate=1e-4", "train.steps=3"), ""),  # a config is missing
+        (("--learning-rate=1e-4", "train.steps=3"), ""),  # the config is missing
         (("--learning-rate=1e-4", "--heads=3"), ""),
         ((), ""),
     ],

@@ -1,4 +1,4 @@
-"""mu-Transformer's grammar: keys, flags, ConfigDict files, the folder of a run."""
+"""mu-Transformer's grammar: keys, options, ConfigDict files, the folder of a run."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_the_second_command_of_the_document() -> None:
     check_config(config)
 
 
-# A value of each mapped key that is not the default.
+# A value for each mapped key other than its default.
 _OTHER = """
     d_model=256 n_layer=2 d_base=64 d_head=64 ff_multiple=2.67 qk_scale=0.25 kv_mqa=True rotary_base=0
     attn_act_name=elu q_init=zero r_init=zero u_init=sp e_norm=true qk_norm=true norm_eps=1e-6
@@ -140,7 +140,7 @@ def test_a_name_of_its_own_puts_a_config_of_family_mup_into_the_grammar() -> Non
     found = resolved("lr_base=0.1", config="mup/tiny.py", workdir="runs/sweep")
     assert (
         found.config.train.batch_size == 8 and found.config.sample.top_p == 0.95
-    )  # what nobody typed is ours
+    )  # settings that nobody typed have mudd_core's values
     assert "_b2048_a0.1_w0.0_m128_l4_" in found.workdir
 
 
@@ -212,7 +212,7 @@ def test_modes_are_commands_and_suffixes_are_parts_of_the_name(tmp_path: Path) -
     first, second = (resolved(*words, mode=mode, workdir=str(tmp_path)) for mode in ("sample", "train"))
     assert "_c4_sweep_t0_" in first.workdir
     assert first.workdir.endswith("_a") and second.workdir.endswith("_b")
-    assert not second.config.start.load_parameters_path  # there is nothing to go on from yet
+    assert not second.config.start.load_parameters_path  # there is no checkpoint to resume from yet
     (Path(first.workdir) / "checkpoints").mkdir(parents=True)
     start = resolved(*words, mode="train", workdir=str(tmp_path)).config.start
     assert start.load_parameters_path == first.workdir and start.keep_optimizer

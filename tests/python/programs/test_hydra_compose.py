@@ -1,4 +1,4 @@
-"""Composition of Hydra configs against what hydra-core made of the same command lines (tests/goldens/hydra)."""
+"""Composition of Hydra configs, compared with hydra-core's result for the same command lines (tests/goldens/hydra)."""
 
 import json
 

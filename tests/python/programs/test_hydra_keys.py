@@ -1,4 +1,4 @@
-"""Every mapped key of the benchmark's configs decides something: a config without it and one with it differ."""
+"""Every mapped key of the benchmark's configs has an effect: configs with and without it differ."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mudd_core.programs.row import Row
 from places import TESTS
 
 BASE = ("model.config_path=mixtral80.json",)
-# Row: other words of the command, with and without the key; the word of the key.
+# Key -> the other arguments of the command, and the argument with the key.
 WORDS: dict[str, tuple[tuple[str, ...], str]] = {
     "model": ((), "model={config_path:mixtral80.json}"),
     "sched": (BASE, "sched=CosineAnnealing"),
@@ -114,7 +114,7 @@ def test_a_limit_of_validation_documents_is_that_of_c4_mlperf_alone() -> None:
 
 
 def test_a_folder_beside_a_data_set_of_the_hub_is_noted() -> None:
-    """The benchmark's program reads the folders of c4_mlperf alone."""
+    """Check the note: the benchmark's program reads these folders only for c4_mlperf."""
     assert not [
         note for note in resolved(*BASE, "dataset.dataset_name=wikitext").notes if "read only" in note
     ]

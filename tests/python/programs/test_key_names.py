@@ -1,4 +1,4 @@
-"""Names of the original programs: all of them are in the table of keys, and nowhere else on the way of a command."""
+"""Names of the original programs: all of them are in the table of keys, and in no other module that a command uses."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from mudd_core.config.schema import fields_of_all
 from mudd_core.programs.program import rows_of, table
 
 PACKAGE = Path(mudd_core.__file__).resolve().parent
-# A command goes through these. Others read names out of files: settings beside weights (interop), logs.
+# Folders that a command uses. Other modules read such names in files: settings of weights (interop), logs.
 ON_THE_WAY = ("config", "programs", "cli")
-# In programs: the tables of the keys, and what names settings of weights, logs and files.
+# In programs: the tables of keys, and modules with names of weights' settings, of logs and of files.
 OF_TABLES = (
     "keys*.py",
     "mesh_sizes.py",
@@ -34,20 +34,20 @@ OF_TABLES = (
     "preprocess/*.py",
 )
 WITH_DASHES = ("jax_lm", "jax_lm_preprocess", "mu_transformer")  # --batch-size is batch_size
-# Hydra's own: an option of its, and a key of .hydra/hydra.yaml.
+# Hydra's own names: an option, and a key of .hydra/hydra.yaml.
 OF_HYDRA = {"--config-path", "config-path", "output_dir"}
-# Members of a pipeline's cursor, which the registry of pipelines alone may name.
+# Keys of a pipeline's cursor, which only the registry of pipelines may name.
 AFTER_ERRORS = {
     "cli/foreign_values.py",
     "config/foreign.py",
-}  # imported to answer a mistake, never on the way of a right command
+}  # imported to explain a mistake, never for a correct command
 OF_CURSORS = {
     "config/pipelines.py": {member for spec in PIPELINES.values() for member in spec.cursor_members}
 }
 
 
 def foreign_names() -> set[str]:
-    """Keys of the table that are no words of this program: no part of a field, no option."""
+    """Return keys of the table that this program itself does not use as an option or as a part of a field."""
     ours = {option.lstrip("-").replace("-", "_") for option in OPTIONS} | set(rows_of("environment"))
     for info in fields_of_all():
         ours |= {info.path, *info.path.split("."), *info.flags}
@@ -58,7 +58,7 @@ def foreign_names() -> set[str]:
 
 
 def texts_of(source: str) -> Iterator[tuple[int, str]]:
-    """Strings of a module and their lines, documentation left out."""
+    """Yield the strings of a module with their lines, without docstrings."""
     tree = ast.parse(source)
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
     said = {ast.get_docstring(node, clean=False) for node in ast.walk(tree) if isinstance(node, documented)}
@@ -68,7 +68,7 @@ def texts_of(source: str) -> Iterator[tuple[int, str]]:
 
 
 def names_in(source: str, foreign: set[str]) -> list[str]:
-    """Names of the table that a module has: whole strings, and words of messages that are no plain English."""
+    """Return the table's names in a module: complete strings, and parts of messages that are not plain English."""
     found = []
     for line, text in texts_of(source):
         words = {word.rstrip(".-") for word in re.findall(r"[A-Za-z_][\w.-]*", text)}

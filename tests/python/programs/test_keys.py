@@ -1,4 +1,4 @@
-"""The table of keys: no name of an original program is missing, and every mapped key decides something."""
+"""The table of keys: no name of an original program is missing, and every mapped key has an effect."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MUDD = ("base_v2.yml", "run_name=r", "dataset_path=d", "model_name=MUDDLlama2Med
 TOKENS = ("tokenformer.yml", "run_name=r", "dataset_type=grain", "grain_train_files=f")
 DENSE = ("gpt2.yml", *TOKENS[1:])
 TIED = (*TOKENS, "logits_via_embedding=True")
-# A command without the key and what is added: of keys that the base file of MUDDFormer's program has, one value.
+# A command without the key, and the value to add. A key in the base file of MUDDFormer's program has one value.
 CHANGED: dict[str, tuple[tuple[str, ...], str]] = {
     "run_name": (("tokenformer.yml", *TOKENS[2:]), "q"),
     "base_output_directory": (MUDD, "/b"),
@@ -87,7 +87,7 @@ CHANGED: dict[str, tuple[tuple[str, ...], str]] = {
     "trainable_position_size": (TOKENS, "1024"),
 }
 FRACTIONS = {"adam_b1", "adam_b2", "warmup_steps_fraction", "cosine_learning_rate_final_fraction"}
-# Their one other value leads to the same config.
+# Their only other value leads to the same config.
 ALIKE = {"base_config": "names a file", "dynamic_dense_type": "qkvr is another name of qkvm"}
 
 
@@ -102,12 +102,12 @@ def outcome(found: Resolved) -> tuple[Config, str, str]:
 
 
 def example(row: Row) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """A command without the key, and one with it."""
+    """Return a command without the key, and one with it."""
     tokens = ("zoom_dim", "qkv_scale_factor", "proj_scale_factor", "ffn_scale_factor")
     number = "0.5" if row.name in FRACTIONS else "48"
     base, text = CHANGED.get(row.name, (TOKENS if row.name in tokens else MUDD, number))
     whole = TOKENS if base[0] == "tokenformer.yml" else MUDD
-    before = base if len(base) >= len(whole) else whole  # it may ask for the key
+    before = base if len(base) >= len(whole) else whole  # it may lack a required key
     return before, (*base, *f"{row.name}={text}".split(" "))
 
 
@@ -166,7 +166,7 @@ def test_settings_of_a_model_lead_back_to_it(words: tuple[str, ...]) -> None:
 
 
 def other_value(row: Row) -> str:
-    """A value that is neither the default of a key nor one that it takes."""
+    """Return a value that is neither the key's default nor accepted."""
     if isinstance(row.default, bool):
         return str(not row.default)
     return "other" if isinstance(row.default, str) else "7"

@@ -1,4 +1,4 @@
-"""yml files that are no config: refused in one line."""
+"""yml files that are not configs: the error is one line."""
 
 from __future__ import annotations
 

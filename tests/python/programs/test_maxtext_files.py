@@ -1,4 +1,4 @@
-"""Files of MaxText's grammar: where they are, what they inherit, and their defaults."""
+"""Files in MaxText's grammar: their paths, the files that they inherit from, and their defaults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a text to a trained TokenFormer or MUDDFormer, by commands of MaxText on files that `data convert` writes."""
+"""From raw text to a trained TokenFormer or MUDDFormer, by commands of MaxText on files from `data convert`."""
 
 from __future__ import annotations
 

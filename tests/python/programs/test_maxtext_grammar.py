@@ -1,4 +1,4 @@
-"""MaxText's grammar: arguments, variables, the work directory and the documents' commands."""
+"""MaxText's grammar: arguments, variables, the work directory and the commands in the documents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys of MaxText's grammar: what each changes, and which are noted or refused."""
+"""Keys in MaxText's grammar: the effect of each, and the keys that cause a note or an error."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_rates_after_the_schedule_follow_each_program() -> None:
     assert learning_rate(mudd.config, 10) == learning_rate(mudd.config, 19) == pytest.approx(3e-5)
     assert (
         field(resolved("tokenformer.yml", *TOKENS), "optim.after_schedule") == "final"
-    )  # nothing comes after it
+    )  # no steps come after the schedule
     assert learning_rate(resolved("gpt2.yml", *TOKENS, *short, "use_constant_lr=True").config, 19) == 6e-4
 
 

@@ -1,4 +1,4 @@
-"""The log of MaxText's programs over runs of mudd_core's configs: lines, tags, texts, statistics of connections."""
+"""The log of MaxText's programs for runs of mudd_core configs: lines, tags, strings, statistics of connections."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_tags_and_lines_have_both_accuracies(
     for name, whole in (("loss", validated["val_loss"]), ("accuracy", validated["val_accuracy"])):
         assert tags[f"learning/batch_eval_{name}"][5] == pytest.approx(
             whole, rel=1e-6
-        )  # equally many targets
+        )  # the batches have equal numbers of targets
     last = [line for line in capsys.readouterr().out.splitlines() if line.startswith("completed step: 5,")]
     assert len(last) == 1 and last[0].endswith(f"accuracy: {metrics[SAMPLE_ACCURACY]:.4f}")
     for stop in ("train.stop_at=3", "train.stop_at=0"):
@@ -109,7 +109,7 @@ def shown(rows: Any) -> list[Any]:
 def test_statistics_of_connections_are_those_of_the_updates_own_forward_pass(
     tmp_path: Path, tiny_text: Path
 ) -> None:
-    """Over the whole batch, with the weights before the update; they change no bit of the run."""
+    """Check over the whole batch, with the weights before the update. The statistics change no bit of the run."""
     words = [
         "model.n_layer=2",
         "train.seq_len=32",
@@ -143,10 +143,10 @@ def test_statistics_of_connections_are_those_of_the_updates_own_forward_pass(
             }
             for name, value in want.items():
                 found = tags[f"mudd/dyn_dense_w/{name}/layer_{layer:03d}"]
-                # NumPy sums a norm in float32.
+                # NumPy computes the norm in float32.
                 assert found == {5: pytest.approx(float(value), rel=1e-5)}, (name, layer)
             norm = float(np.linalg.norm(outputs[layer]))
-            # NumPy sums a norm in float32.
+            # NumPy computes the norm in float32.
             assert tags[f"mudd/layer_output/norm/layer_{layer:03d}"] == {5: pytest.approx(norm, rel=1e-5)}
     assert len(made) == 2
 

@@ -1,4 +1,4 @@
-"""MaxText's classes, base files and keys of sizes: each is the model of a config here."""
+"""MaxText's classes, base files and size keys: each is the model of a mudd_core config."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log of MaxText has the same norms of weights from one process as from ranks that cut the weights."""
+"""MaxText's log has the same weight norms from one process and from ranks that shard the weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Config files of mu-Transformer: those that return a ConfigDict go through the same table."""
+"""Config files of mu-Transformer: files that return a ConfigDict use the same table."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_config_dict_goes_through_the_same_table(tmp_path: Path) -> None:
     found = resolved("n_layer=2", config=str(tmp_path / "mine.py"))
     config = found.config
     assert (config.model.d_model, config.model.n_layer, config.train.batch_size) == (64, 2, 64)
-    assert config.optim.lr == 1.0 and config.train.steps == 125000  # the rest is that of base.py
+    assert config.optim.lr == 1.0 and config.train.steps == 125000  # base.py sets the other fields
     assert f"{tmp_path / 'mine.py'}: keys that mean nothing here: own" in found.notes
     assert any(
         note.startswith("n_mesh_rows=32, n_mesh_cols=1 of the file: taken as mesh.zero=3")

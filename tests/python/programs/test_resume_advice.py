@@ -1,4 +1,4 @@
-"""The command that a refused resume prints, typed as it is printed, for the grammars of three programs."""
+"""The command that a rejected resume prints, typed exactly, for the grammars of three programs."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Grammar = Callable[[Path], tuple[list[str], str]]
 
 
 def maxtext(folder: Path) -> tuple[list[str], str]:
-    """A command of MUDDFormer's document, and an argument that changes its run."""
+    """Return a command of MUDDFormer's document, and an argument that changes its run."""
     write_records(folder / "records")
     words = documents.commands("muddformer")[0].words
     return with_keys(words, f"{OF_MUDDFORMER} run_name=mudd"), "learning_rate=0.5"
 
 
 def mu_transformer(folder: Path) -> tuple[list[str], str]:
-    """A command of mu-Transformer's document on a text, and an argument that changes its run."""
+    """Return a command of mu-Transformer's document on plain text, and an argument that changes its run."""
     write_lines(folder / "text.jsonl", [f"document {i} " * 12 for i in range(80)])
     data = "data.path=text.jsonl data.tokenizer=bytes data.cache_dir=cache"
     sizes = " ".join(f"--config.{word}" for word in OF_MU_TRANSFORMER.split())
@@ -33,7 +33,7 @@ def mu_transformer(folder: Path) -> tuple[list[str], str]:
 
 
 def jax_lm(folder: Path) -> tuple[list[str], str]:
-    """A training of jax-lm-training on rows of ids, and an argument that changes its run."""
+    """Return a training of jax-lm-training on records of ids, and an argument that changes its run."""
     write_rows(folder, 24)
     words = [
         "jax_lm.train",

@@ -1,4 +1,4 @@
-"""The bake-off: sizes made equal, intervals, verdicts, a short comparison from the command line, killed and resumed."""
+"""The bake-off: equal sizes, intervals, verdicts, and a short comparison from the command line, killed and resumed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_all_families_can_be_made_equally_large() -> None:
     evened = equal_parameters(everyone(), VOCAB)
     wanted = parameters(evened[0].config, VOCAB)
     for one in evened:
-        # Widths and steps are whole numbers.
+        # Widths and steps are integers.
         assert parameters(one.config, VOCAB) == pytest.approx(wanted, rel=0.05), one.name
         assert one.config.train.steps == evened[0].config.train.steps
 
@@ -48,7 +48,7 @@ def test_all_families_can_be_made_equally_expensive() -> None:
     start = everyone()
     evened = equal_flops(start, VOCAB)
     for before, one in zip(start, evened, strict=True):
-        # Widths and steps are whole numbers.
+        # Widths and steps are integers.
         assert cost(one.config, VOCAB) == pytest.approx(cost(evened[0].config, VOCAB), rel=0.03), one.name
         assert one.config.model == before.config.model
 
@@ -76,11 +76,11 @@ def test_every_preset_makes_a_comparison() -> None:
         assert len(found.candidates) >= 2
     grown = comparison("tokenformer-growth", [], "flops", 12288, SMALL, VOCAB)
     costs = [total_cost(one, VOCAB) for one in grown.candidates]
-    # Widths and steps are whole numbers.
+    # Widths and steps are integers.
     assert costs[0] == pytest.approx(costs[1], rel=0.02) and len(grown.candidates[1].stages) == 3
     moe = comparison("moe", [], "flops", 4096, SMALL, VOCAB)
     dense, sparse = (cost(one.config, VOCAB) for one in moe.candidates)
-    assert sparse == pytest.approx(dense, rel=0.03)  # the router is on top
+    assert sparse == pytest.approx(dense, rel=0.03)  # the router adds a little
     for equal, name in EQUAL.items():
         title = comparison("families", ["gpt2"], equal, 4096, SMALL, VOCAB).title
         assert title == f"1 families at equal {name[0]}"
@@ -94,7 +94,7 @@ STUDENTS = {1: 12.7062, 2: 4.3027, 5: 2.5706, 15: 2.1314, 16: 2.1199, 30: 2.0423
 
 @pytest.mark.parametrize("degrees", STUDENTS)
 def test_quantiles_of_students_t_have_no_last_row(degrees: int) -> None:
-    # The table has so few digits.
+    # The table has few digits.
     assert quantile(0.975, degrees) == pytest.approx(STUDENTS[degrees], abs=6e-5)
 
 
@@ -119,7 +119,7 @@ def test_experts_typed_as_overrides_are_compared() -> None:
         found = comparison("families", ["muddformer", "mixtral"], equal, 4096, words, VOCAB)
         measured = parameters if equal == "parameters" else cost
         sizes = [measured(one.config, VOCAB) for one in found.candidates]
-        # Widths and steps are whole numbers.
+        # Widths and steps are integers.
         assert sizes[0] == pytest.approx(sizes[1], rel=0.05)
         assert [getattr(one.config.model, "n_expert", 0) for one in found.candidates] == [4, 4]
 
@@ -127,7 +127,7 @@ def test_experts_typed_as_overrides_are_compared() -> None:
 def test_intervals_are_students() -> None:
     # By hand: deviations -1, 0, 1; s = 1; t(2) = 4.303; 4.303 / sqrt(3)
     mean, interval = mean_and_interval([1.0, 2.0, 3.0])
-    # The table has so few digits.
+    # The table has few digits.
     assert mean == 2.0 and interval == pytest.approx(2.4841377, abs=1e-6)
     assert mean_and_interval([5.0]) == (5.0, None)
     assert verdict(-0.1, 0.05).startswith("better") and verdict(0.1, 0.05).startswith("worse")
@@ -164,13 +164,13 @@ def test_growth_continues_where_the_smaller_model_ended(tiny_text: Path, tmp_pat
     done = bakeoff(tiny_text, tmp_path, *words)
     assert done.returncode == 0, done.stdout + done.stderr
     scratch, grown = json.loads((tmp_path / "result.json").read_text())["models"]
-    # Widths and steps are whole numbers.
+    # Widths and steps are integers.
     assert grown["training_flops"] == pytest.approx(scratch["training_flops"], rel=0.07)
     assert grown["parameters"] == scratch["parameters"]
     flops = [point["flops"] for point in grown["curve"]]
     assert flops == sorted(flops) and flops[-1] == pytest.approx(grown["training_flops"])
     assert "one seed" in grown["verdict"]
-    # The second stage starts at what the first has learned, not at the loss of a new model.
+    # The second stage starts with the weights of the first, so its loss is lower than a new model's.
     per_stage = len(grown["curve"]) // 3
     assert grown["curve"][per_stage]["mean"] < grown["curve"][0]["mean"]
 

@@ -1,4 +1,4 @@
-"""launch.py commbench: it measures every exchange that its ranks have, and scale reads what it keeps."""
+"""launch.py commbench: it measures every exchange of its ranks, and scale reads its results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`compare A B` of trained runs: commands as they are typed; the first differing step by NumPy."""
+"""`compare A B` of trained runs: commands as typed; NumPy finds the first step that differs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RUNS: dict[str, tuple[str, ...]] = {
 
 @pytest.fixture(scope="module")
 def runs(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with runs/<name> for every name of RUNS, and `halves`, resumed at another level."""
+    """Return a folder with runs/<name> for every name of RUNS, and `halves`, resumed at another level."""
     folder = tmp_path_factory.mktemp("compared")
     (folder / "runs").mkdir()
     for name, words in RUNS.items():
@@ -67,7 +67,7 @@ def test_another_seed_differs_in_batches_from_the_first_step(runs: Path) -> None
     commands = [line for line in printed.splitlines() if " data show " in line]
     assert len(commands) == 2
     shown = []
-    for command in commands:  # as they are typed
+    for command in commands:  # exactly as the page has them
         words = shlex.split(command)
         done = launched(runs, *words[next(i for i, word in enumerate(words) if word == "data") :])
         assert done.returncode == 0, done.stderr
@@ -142,12 +142,12 @@ def test_other_batch_sizes_and_periods_are_compared_at_common_steps_and_tokens(r
     assert "Compared at the 4 steps that both have logged, 3 to 12 (train.log_every 1 and 3)" in text
     assert "the numbers part by step 3." in text and first_printed(printed) == 3
     assert "log.batches=true in both" in text and "train.log_every *" in printed
-    tokens = STEPS * 8 * 64  # of the base, the one with fewer
+    tokens = STEPS * 8 * 64  # the tokens of base, which has fewer
     (line,) = (one for one in printed.splitlines() if one.startswith(f"  training, {tokens:,} tokens"))
     steps, losses = (column(runs, "batch", key) for key in ("step", "loss"))
     want = [column(runs, "base", "loss")[-1], np.interp(STEPS / 2, steps, losses)]
     assert line.split()[-3:-1] == [f"{value:.4f}" for value in want]
-    assert f"{64 * 8} " in printed and " tokens " in printed  # the charts are over tokens
+    assert f"{64 * 8} " in printed and " tokens " in printed  # the charts' axis is tokens
 
 
 def test_losses_are_those_of_the_logs(runs: Path) -> None:
@@ -216,7 +216,7 @@ def test_facts_of_program_data_and_validation_are_compared(runs: Path) -> None:
     facts = json.loads(file.read_text())
     own = {"model.family": {"name": "a.py:A", "sha256": "ab" * 32}}
     file.write_text(json.dumps(facts | {"own_files": own}))
-    (runs / "runs" / "changed" / "model_family.py").write_text("1 / 0")  # it is not run
+    (runs / "runs" / "changed" / "model_family.py").write_text("1 / 0")  # the file is not run
     assert "ab" * 8 in compare(runs, "base", "changed")
     file.write_text(json.dumps(facts | {"fp32_order": -1, "data": "0" * 16}))
     printed = compare(runs, "base", "changed")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of three runs, the second with another loss from step 600 on, the third logged every 20 steps."""
+    """Write the page of three runs: the second's loss differs from step 600 on, the third logs every 20 steps."""
     folder = tmp_path_factory.mktemp("compared")
     for name, every in (("first", 10), ("second", 10), ("third", 20)):
         rows = []

@@ -1,4 +1,4 @@
-"""`compare` of runs whose logs are written here: odd logs, what the page has, what it refuses."""
+"""`compare` for runs whose logs are written here: unusual logs, the contents of the page, and errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STEPS = 12
 
 @pytest.fixture
 def runs(tmp_path: Path) -> Path:
-    """A folder with runs/base, runs/seed (other losses) and runs/batch (logged every third step)."""
+    """Return a folder with runs/base, runs/seed (other losses) and runs/batch (logged every third step)."""
     for name, every, word in (
         ("base", 1, ""),
         ("seed", 1, "train.seed=1"),
@@ -55,7 +55,7 @@ def test_a_run_that_trains_and_one_of_an_earlier_version_are_compared(runs: Path
     folder = runs / "runs" / "changed"
     (folder / "events.jsonl").unlink()
     with (folder / "metrics.jsonl").open("a") as file:
-        file.write('{"step": 7, "loss": 5.')  # torn
+        file.write('{"step": 7, "loss": 5.')  # an incomplete entry
     printed = compare(runs, "base", "changed")
     assert first_printed(printed) is None and "B: none, since the run has not ended" in printed
     assert re.search(r"^  level +avx2 +not recorded$", printed, re.MULTILINE)
@@ -80,9 +80,9 @@ def test_the_machine_of_steps_that_were_made_again_counts(tmp_path: Path) -> Non
     events = [
         {"event": "started", "machine": {"level": "avx2"}},
         event("resumed", 4, "amx_bf16"),
-        event("resumed", 8, "avx512"),  # killed, then from an earlier checkpoint
+        event("resumed", 8, "avx512"),  # killed, then resumed from an earlier checkpoint
         event("resumed", 6, "portable"),
-        event("resumed", 20, "avx2"),  # no step of it was logged
+        event("resumed", 20, "avx2"),  # it logged no step
     ]
     updates = Metrics.of_rows({"step": step, "loss": 1.0} for step in range(1, 13))
     records = Records(RunFolder(tmp_path), mc.load_config("tiny.py"), updates, Metrics(), events)
@@ -137,7 +137,7 @@ def test_the_page_has_all_curves_and_loads_nothing(runs: Path) -> None:
 
 
 def test_text_of_a_run_is_never_read_as_html(runs: Path) -> None:
-    hostile = "<script>alert(1)"  # a name may have no slash
+    hostile = "<script>alert(1)"  # without a slash, so that it can be a name
     changed(runs, lambda found: None)
     file = runs / "runs" / "changed" / "config.json"
     config = json.loads(file.read_text())

@@ -1,4 +1,4 @@
-"""`data convert` and `data inspect`: the conversions of the documents, by the command's own entry."""
+"""`data convert` and `data inspect`: the conversions in the documents, by the command's own entry point."""
 
 from __future__ import annotations
 

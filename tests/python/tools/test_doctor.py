@@ -1,4 +1,4 @@
-"""launch.py doctor: every planted fault is found, with the line that mends it, and a machine without faults exits 0."""
+"""launch.py doctor: it reports every simulated fault with its remedy, and exits with 0 without faults."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ GIB = 1 << 30
 def doctor(
     folder: Path, added: Mapping[str, str] | None = None, *words: str, before: tuple[str, ...] = ()
 ) -> tuple[int, str, str]:
-    """(exit code, output, standard error) of the command in a fresh process. before: the program that starts it."""
+    """Return (exit code, output, standard error) of the command in a fresh process. before: a program that starts
+    it.
+    """
     kept = {name: value for name, value in os.environ.items() if name not in (*ENVIRONMENT, *PROCESS_COUNTS)}
     argv = [*before, sys.executable, str(ROOT / "launch.py"), "doctor", *words]
     done = subprocess.run(
@@ -46,7 +48,7 @@ def flat(text: str) -> str:
 
 
 def found(check: str, place: Path = Path("runs")) -> list[Finding]:
-    """The findings of a check that are not ok."""
+    """Return the findings of a check that are not ok."""
     return [one for one in checked(check, place) if one.level != Level.OK]
 
 
@@ -55,7 +57,7 @@ def test_a_machine_without_faults_exits_with_0(tmp_path: Path) -> None:
     assert (code, errors) == (0, "")
     assert {line.split()[0] for line in output.splitlines() if line[:1].strip()} == {*CHECKS, "training"}
     assert "training would work here: 0 faults" in output
-    assert not list(tmp_path.iterdir())  # nothing is left behind
+    assert not list(tmp_path.iterdir())  # no files are left
 
 
 def test_the_help_names_the_exit_codes(tmp_path: Path) -> None:
@@ -71,7 +73,7 @@ def test_the_module_form_works_without_a_checkout_in_the_folder(tmp_path: Path) 
     assert done.returncode == 0 and "training would work here" in done.stdout
 
 
-# Environment that is a fault or a warning: exit code, what the output says, the line that mends it.
+# Environment variables with a fault or a warning: exit code, a part of the output, and the remedy.
 PLANTED = {
     "unknown level": ({"MUDD_MAX_ISA": "abacus"}, 2, "MUDD_MAX_ISA", "unset the variable"),
     "low level": ({"MUDD_MAX_ISA": "portable"}, 0, "holds the level at portable", "mend: unset MUDD_MAX_ISA"),
@@ -119,7 +121,7 @@ def test_a_binding_to_fewer_cores_is_found(tmp_path: Path) -> None:
 def test_a_second_copy_of_openmp_is_found(tmp_path: Path) -> None:
     lines = Path("/proc/self/maps").read_text().split()
     own = next(word for word in lines if "libgomp" in word)
-    copy = tmp_path / "libgomp-copy.so.1"  # with a name of its own inside, like the copies in wheels
+    copy = tmp_path / "libgomp-copy.so.1"  # with another soname, like the copies in wheels
     copy.write_bytes(Path(own).read_bytes().replace(b"libgomp.so.1\0", b"libgomq.so.1\0"))
     code, output, _ = doctor(tmp_path, {"LD_PRELOAD": str(copy)})
     assert code == 0 and "2 copies of OpenMP" in flat(output) and "mend: unset LD_PRELOAD" in flat(output)

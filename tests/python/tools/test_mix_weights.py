@@ -1,4 +1,4 @@
-"""Export of MUDDFormer's connection weights: against the formula, through the command, as HDF5 and picture."""
+"""Export of MUDDFormer's connection weights: compared with the formula, through the command, as HDF5 and a picture."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_padding_is_no_text(mark: str) -> None:
     text[1, 4:] = 0
     targets = np.where(
         (text == 1) | (mark == "key_mask"), ids, -1
-    )  # a masked target can be text, and the reverse
+    )  # ignored targets and padding are independent
     batch = {"inputs": ids, "targets": targets} | ({} if mark == "targets" else {mark: text})
     got = measured_weights(model, [batch])
     assert got.tokens == whole.tokens == 13

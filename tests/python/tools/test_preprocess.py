@@ -1,4 +1,4 @@
-"""launch.py preprocess: rows as the page has them, whole files, any number of workers; bad input is refused."""
+"""launch.py preprocess: records as the page describes them, complete files, any number of workers, wrong input."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Row = tuple[list[int], list[float], list[int]]
 
 
 def expected(ids: list[int], shape: Shape) -> list[Row]:
-    """The rows of a document, written down as the page has them."""
+    """Return the records of a document, as the page describes them."""
     m, x = shape.shortest - shape.reserved, shape.length - shape.reserved
     rows: list[Row] = []
     for i in range(0, len(ids), shape.stride):
@@ -80,10 +80,10 @@ def test_rows_are_those_of_the_page(
 def test_the_windows_of_the_documented_command() -> None:
     ids = list(range(1, 641))
     rows = made(ids, Shape())
-    assert len(rows) == -(-(640 - 126) // 128)  # the windows that begin more than 126 tokens before the end
+    assert len(rows) == -(-(640 - 126) // 128)  # sequences that start more than 126 tokens before the end
     inputs, mask, labels = rows[0]
     assert inputs == [BOS, *ids[:255]] and labels == [*ids[:255], EOS] and mask == [1.0] * 256
-    inputs, mask, labels = made(ids[:127], Shape())[0]  # the shortest window
+    inputs, mask, labels = made(ids[:127], Shape())[0]  # the shortest sequence
     assert inputs == [BOS, *ids[:127], EOS] + [0] * 127 and mask == [1.0] * 129 + [0.0] * 127
     assert labels == [*ids[:127], EOS] + [-100] * 128
     assert made(ids[:126], Shape()) == []
@@ -98,7 +98,7 @@ def test_a_token_of_id_zero_is_masked_unless_positions_decide() -> None:
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a tokenizer and the splits of a small corpus."""
+    """Return a folder with a tokenizer and the splits of a small corpus."""
     folder = tmp_path_factory.mktemp("preprocess")
     rng = random.Random(5)
     words = ["".join(rng.choice("aeiounst") for _ in range(rng.randint(1, 6))) for _ in range(40)]
@@ -123,7 +123,7 @@ def flags(source: Path, out: Path, *more: str) -> list[str]:
 
 
 def read(out: Path) -> pyarrow.Table:
-    """All files of a run, in the order of their names."""
+    """Return the records of all files of a run, in the order of the files' names."""
     tables = [pyarrow.parquet.read_table(file) for file in sorted(out.glob("rows-*-of-*"))]
     return pyarrow.concat_tables(tables)
 
@@ -179,7 +179,7 @@ def test_records_of_other_formats_are_documents_too(source: Path, tmp_path: Path
     assert found == (lines[:50] if split == "test" else lines)
     assert (
         command.main(flags(source, tmp_path, "--dataset_split_type", split)) == 0
-    )  # underscores, the last counts
+    )  # the name has underscores, and the last value is used
 
 
 def test_arrow_folders_and_the_hubs_cache_are_documents_and_datasets_reads_the_rows(
@@ -324,7 +324,7 @@ def test_bos_and_eos_are_those_of_the_tokenizers_settings(tmp_path: Path) -> Non
 
 def test_a_special_token_in_a_text_is_that_token(source: Path) -> None:
     encode = read_vocabulary(str(source / "tokenizer.json")).encoder()
-    assert encode(["un<|endoftext|>un"])[0].count(0) == 1  # as transformers' fast tokenizers have it
+    assert encode(["un<|endoftext|>un"])[0].count(0) == 1  # as in transformers' fast tokenizers
 
 
 def test_a_missing_package_names_the_command(
@@ -339,7 +339,7 @@ def test_a_missing_package_names_the_command(
 def test_fields_of_the_hub_and_buckets_are_taken(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What is not on this machine is looked up over the network only with hub.online=true."""
+    """Check that a missing file is downloaded only with hub.online=true."""
     asked = []
     monkeypatch.setattr(
         "mudd_core.data.sources.hub_datasets._of_hub",

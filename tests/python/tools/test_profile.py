@@ -1,4 +1,4 @@
-"""The profile: every node once, FLOPs as the formula has them, no bit changed by looking, a trace that opens."""
+"""The profile: every node once, FLOPs as in the formula, unchanged bits, and a valid trace file."""
 
 from __future__ import annotations
 
@@ -35,11 +35,12 @@ def test_every_node_is_timed_and_flops_are_the_formulas() -> None:
     ops = {(t.op, t.phase) for t in found.timings}
     assert {("linear", "forward"), ("linear", "backward"), ("attention", "backward")} <= ops
     assert all(t.end >= t.begin > 0 and t.bytes > 0 for t in found.timings)
-    # Three steps of two runs: the shortest of the six calls is no longer than their mean, and for some it is shorter.
+    # Three steps of two runs are six calls: the minimum is at most the mean, and smaller for some nodes.
     assert all(0 < t.least <= t.seconds * (1 + 1e-9) for t in found.timings)
     assert any(t.least < 0.999 * t.seconds for t in found.timings)
     wanted = flops_per_token(e.model.config, 61, 24) * found.tokens
-    # The first layer's q, k and v need no less, so the formula is met but for attention's diagonal.
+    # The first layer's q, k and v also need input gradients, so only the diagonal of attention differs from the
+    # formula.
     assert sum(t.flops for t in found.timings) == pytest.approx(wanted, rel=1e-6)
 
 
@@ -63,7 +64,7 @@ def test_the_tables_add_up_and_the_trace_opens(tmp_path: Path) -> None:
         lines = table(found, LIMITS, key).splitlines()
         rows = lines[1:-1]
         shares = [float(line[line.index("%") - 6 : line.index("%")]) for line in rows]
-        # Each row is rounded to a tenth of a percent.
+        # Each entry is rounded to a tenth of a percent.
         assert sum(shares) == pytest.approx(100, abs=0.06 * len(rows))
         least = 1e3 * sum(t.least for t in found.timings)
         assert f"{least:.3f}" in lines[-1] and "least" in lines[0]
@@ -85,7 +86,7 @@ def test_a_trace_that_cannot_be_written_is_a_failed_write(tmp_path: Path) -> Non
 
 def test_the_roofline_is_the_slower_of_products_and_memory() -> None:
     timing = Timing("a", "linear", "forward", seconds=4.0, flops=2e11, bytes=3e10, begin=0, end=4, least=3)
-    assert LIMITS.seconds(timing) == 2.0  # by its FLOPs; its bytes would take one second
+    assert LIMITS.seconds(timing) == 2.0  # limited by FLOPs; the bytes alone would need one second
     assert LIMITS.seconds(dataclasses.replace(timing, bytes=9e10)) == 3.0
     found = Profile([timing, dataclasses.replace(timing, op="norm", flops=0.0)], 10.0, 20)
     head, *rows = table(found, LIMITS).splitlines()

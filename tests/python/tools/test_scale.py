@@ -1,4 +1,4 @@
-"""launch.py scale: its formulas, its refusals, and the tables of docs/scale.md."""
+"""launch.py scale: its formulas, its errors, and the tables in docs/scale.md."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from rank_runs import batch_of, on_ranks
 
 PAGE = ROOT / "docs" / "scale.md"
 NET = cost.Network("a test", 1e-3, 1e9)
-# 2 GFLOP a token at 1 TFLOP/s: 500 tokens take 1 s.
+# 2 GFLOP per token at 1 TFLOP/s: 500 tokens need 1 s.
 MODEL = cost.Training(weights=25_000_000, last=5_000_000, flops=2e9)
 
 
@@ -44,13 +44,13 @@ def test_a_step_is_computation_and_what_it_does_not_cover() -> None:
     alone = cost.step(MODEL, 500, 1e12, NET, 1)
     assert (alone.seconds, alone.exposed) == (1.0, 0.0)
     two = cost.step(MODEL, 500, 1e12, NET, 2)
-    # 100 MB over 1 GB/s, half of it stays: 50 ms, and a round of 1 ms; of the table a fifth.
+    # 100 MB at 1 GB/s, half of which stays local: 50 ms, plus a round of 1 ms; the table is a fifth of it.
     assert two.sums == two.gather == pytest.approx(0.051)
     # An upper bound in seconds.
     assert two.exposed == pytest.approx(0.011 + 0.011 + two.totals) and two.totals < 0.0011
     many = cost.step(MODEL, 500, 1e12, NET, 1024)
     assert many.sums == pytest.approx(0.1 * 1023 / 1024 + 0.010)
-    # Little computation hides little: a tenth of the tokens, and only the last of four runs.
+    # Short computations hide little: a tenth of the tokens, and only the last of four runs.
     short = cost.step(cost.Training(25_000_000, 5_000_000, 2e9, runs=4), 50, 1e12, NET, 2)
     assert short.exposed == pytest.approx(0.102 - 0.1 / 4 + short.totals)
 
@@ -73,11 +73,11 @@ def test_bytes_between_nodes_are_those_of_a_step() -> None:
         return comm.counters()  # type: ignore[no-any-return]
 
     weights = models.training_of(config, config.model).weights
-    table = 512 * config.model.d_model  # of its gradient only rows that some sample has read go
-    rows = config.train.batch_size // nodes * 16 * config.model.d_model  # of a rank, at most
+    table = 512 * config.model.d_model  # of the table's gradient only rows that some sample read are sent
+    rows = config.train.batch_size // nodes * 16 * config.model.d_model  # an upper bound per rank
     found = on_ranks(work, nodes, 1)
     sent = {purpose: sum(counters[purpose][1] for counters in found) for purpose in ("sum", "gather")}
-    each = (nodes - 1) * 4  # of so small a model the owners' parts are not quite equal
+    each = (nodes - 1) * 4  # for such a small model the owners' parts are not quite equal
     assert sent["gather"] == pytest.approx(each * weights, rel=0.02)
     least, most = each * (weights - table), each * (weights - table + nodes * rows)
     assert 0.98 * least < sent["sum"] < min(1.02 * most, each * weights)
@@ -90,7 +90,7 @@ def test_bytes_between_nodes_are_those_of_a_step() -> None:
 def test_bytes_of_each_axis_are_those_of_the_formula(
     zero: int, expert: int, nodes: int, precision: str
 ) -> None:
-    # A token chooses all of the experts, so that a rank sends the same rows whatever its router says.
+    # Each token selects all experts, so a rank sends the same rows for any router output.
     sizes = ["model.d_model=64", "model.n_head=4", "model.n_kv_head=2", "model.d_ff=128", "model.n_layer=3"]
     words = [*sizes, "model.top_k=8", "model.vocab_size=512", "train.seq_len=16", "train.batch_size=8"]
     mesh = [f"mesh.zero={zero}", f"mesh.expert={expert}", "train.threads=1", f"train.precision={precision}"]
@@ -115,7 +115,7 @@ def test_bytes_of_each_axis_are_those_of_the_formula(
     runs = 8 // nodes if zero == 3 else 1
     training = dataclasses.replace(models.training_of(config, config.model), runs=runs)
     wanted = cost.wire(training, 8 * 16 / nodes, nodes, cost.Layout(zero, expert))
-    table = 4 * 512 * 64 * runs * (nodes - 1)  # of whose gradient only rows that were read go
+    table = 4 * 512 * 64 * runs * (nodes - 1)  # of the table's gradient only rows that were read are sent
     assert sent["exchange"] == pytest.approx(nodes * wanted.exchange, rel=0.02)
     assert sent["gather"] == pytest.approx(nodes * wanted.gathers, rel=0.02)
     assert 0.98 * (nodes * wanted.sums - table) <= sent["sum"] <= 1.02 * nodes * wanted.sums
@@ -124,7 +124,8 @@ def test_bytes_of_each_axis_are_those_of_the_formula(
 def test_experts_and_cut_weights_wait_for_their_messages() -> None:
     dense = cost.Training(25_000_000, 5_000_000, 2e9, passes=(1e8, 8e7), layers=10)
     cut = cost.step(dense, 500, 1e12, NET, 2, cost.Layout(3))
-    # A third of a second of forward hides 50 ms of gathers but the table; backward hides 40 + 50 ms of 667.
+    # Forward takes a third of a second and hides 50 ms of gathers, except for the table's. Backward takes 667 ms and
+    # hides 40 + 50 ms.
     assert cut.exposed == pytest.approx(0.011 + 0.011 + cut.totals) and cut.gather == pytest.approx(
         0.09 + 0.024
     )
@@ -133,7 +134,9 @@ def test_experts_and_cut_weights_wait_for_their_messages() -> None:
     experts = cost.Training(25_000_000, 5_000_000, 2e9, experts=20_000_000, rows=4e5, layers=10)
     away = cost.step(experts, 500, 1e12, NET, 4, cost.Layout(1, 4))
     assert away.exchange == pytest.approx(4e5 * 500 * 0.75 / 1e9 + 50e-3)
-    assert away.sums == pytest.approx(0.002 + 0.02 * 0.75)  # of experts nothing, as no other rank has them
+    assert away.sums == pytest.approx(
+        0.002 + 0.02 * 0.75
+    )  # nothing for experts, because no other rank has them
     home = cost.step(experts, 500, 1e12, NET, 4, cost.Layout(1, 4, ranks=4))
     assert home.exchange == 0 and home.sums == pytest.approx(0.002 + 0.1 * 0.75)
 
@@ -142,7 +145,7 @@ def test_the_usual_program_is_the_one_of_a_plan(tmp_path: Path) -> None:
     words = [sys.executable, str(ROOT / "launch.py"), "--config=tiny.py", "--plan", "--workdir=none"]
     text = subprocess.run(words, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
     found = re.search(r"([\d.]+) MiB  program", text)
-    # The usual program is a rule of thumb.
+    # The usual size of the program is a rule of thumb.
     assert found and float(found[1]) * memory.MIB == pytest.approx(usual_program_bytes(1), rel=0.2)
 
 
@@ -169,7 +172,9 @@ def test_meshes_are_ranked_and_the_best_is_a_command_that_runs(capsys: pytest.Ca
 def test_a_mesh_needs_what_the_plan_says(
     ranks: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "resident_bytes", lambda: 46 * memory.MIB)  # pytest's own is not a rank's
+    monkeypatch.setattr(
+        memory, "resident_bytes", lambda: 46 * memory.MIB
+    )  # without the memory of the pytest process
     monkeypatch.setattr(memory, "file_bytes", lambda: 20 * memory.MIB)
 
     def needs(*words: str) -> dict[str, list[str]]:
@@ -195,7 +200,7 @@ def test_a_mesh_needs_what_the_plan_says(
 @pytest.mark.parametrize(
     ("words", "rows", "best"),
     [
-        # A mesh that few nodes do not have: those rows are left out, and the mesh is typed once.
+        # Few nodes do not have this mesh: those entries are omitted, and the mesh is printed once.
         (
             ("mixtral/tiny.py", "--nodes=4", "mesh.zero=3", "mesh.expert=4"),
             ["4"],
@@ -278,7 +283,7 @@ def test_a_report_tells_step_memory_mesh_and_its_limits(
     assert "16 nodes of 2 ranks, 1 Gb/s" in text and "the median of 3 rows" in text
     numbers = [line.split() for line in text.split("sequences")[1].splitlines() if line[:6].strip().isdigit()]
     assert [row[0] for row in numbers] == ["1", "2", "4", "8", "16"] and numbers[-1][1] == "32"
-    # 8 sequences of 128 tokens at 100 tokens a second.
+    # 8 sequences of 128 tokens at 100 tokens per second.
     assert float(numbers[0][2]) == pytest.approx(8 * 128 / 100, rel=1e-3)
     assert "data 1 x fsdp 32, zero 1" in text and "tensor 4" in text and "not built" in text
     assert "the config has 8 sequences" in text and "no stragglers" in text
