@@ -17,7 +17,7 @@ TRAIN, MEAN, VALID = "#b8c7e0", "#2457a6", "#c4472b"
 
 
 def read(path: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Training rows and validation rows; of a step that a resume took again, the last."""
+    """Return the training and the validation entries; of a step that a resume repeated, the last."""
     train: dict[int, dict[str, Any]] = {}
     valid: dict[int, dict[str, Any]] = {}
     for line in path.read_text().splitlines():
@@ -27,7 +27,7 @@ def read(path: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
 
 
 def running_mean(points: list[Point], rows: int) -> list[Point]:
-    """Mean of the last `rows` points at each, of fewer at the beginning."""
+    """Return at each point the mean of the last `rows` points, of fewer at the start."""
     means = []
     for i, (x, _) in enumerate(points):
         part = points[max(0, i + 1 - rows) : i + 1]
@@ -36,7 +36,7 @@ def running_mean(points: list[Point], rows: int) -> list[Point]:
 
 
 def draw(folder: Path) -> str:
-    """The picture of the run in a work directory."""
+    """Return the picture of the run in a work directory."""
     train, valid = read(folder / "metrics.jsonl")
     config = json.loads((folder / "config.json").read_text())
     tokens_per_step = train[0]["tokens"] / train[0]["step"]
@@ -51,31 +51,28 @@ def draw(folder: Path) -> str:
     chart.line(losses, TRAIN, 1.2)
     chart.line(running_mean(losses, 10), MEAN, 2.2)
     chart.dots(checked, VALID)
-    for row, (x, _) in zip(
-        valid, checked, strict=True
-    ):  # in the empty row above the axis, clear of the curves
-        anchor = "end" if row is valid[-1] else "middle"
-        chart.text(
-            chart.x(x), HEIGHT - BOTTOM - 10, f"{row['val_bits_per_byte']:.3f}", anchor=anchor, color=VALID
-        )
+    # The labels are above the axis, clear of the curves.
+    for place, (x, loss) in enumerate(checked):
+        anchor = "end" if place == len(checked) - 1 else "middle"
+        chart.text(chart.x(x), HEIGHT - BOTTOM - 10, f"{loss:.2f}", anchor=anchor, color=VALID)
     for words, color in (
         ("training batch", TRAIN),
-        ("mean of ten rows", MEAN),
-        ("held-out text, below in bits per byte", VALID),
+        ("mean of ten log entries", MEAN),
+        ("held-out text, values above the axis", VALID),
     ):
         chart.legend(words, color)
     return chart.finish()
 
 
 def title(config: dict[str, Any], train: list[dict[str, Any]], valid: list[dict[str, Any]]) -> str:
-    """Name of the run, its tokens and its result."""
-    result = f", {valid[-1]['val_bits_per_byte']:.3f} bits per byte on held-out text" if valid else ""
+    """Return the name of the run, its tokens and its result in the unit of the axis."""
+    result = f", {valid[-1]['val_loss']:.2f} nats per token on held-out text" if valid else ""
     read = f"{train[-1]['step']:,} steps, {train[-1]['tokens'] / 1e6:.1f} million tokens"
     return f"{config.get('name', 'run')}: {read}{result}"
 
 
 def main() -> None:
-    """Reads a work directory, writes the picture."""
+    """Read a work directory and write the picture."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,4 +1,4 @@
-"""Heat maps as SVG from the standard library alone: panels of coloured cells with one scale, rows downwards."""
+"""Heat maps as SVG from the standard library alone: panels of named, coloured cells with one scale, rows downwards."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
-CELL, GAP, LEFT, TOP, BAR = 13, 34, 56, 64, 120
+CELL, GAP, MARGIN, TOP, BAR = 26, 34, 16, 64, 120
 TITLE, STEPS = 170, 9  # width of a title; cells of the scale
+LETTER, LINE = 6.2, 14  # width of a letter and height of a line of the names
 INK, EMPTY = "#333333", "#f4f4f4"
 # Blue below zero, white at zero, red above: readable without colour vision, the ends of equal darkness.
 _BELOW, _ABOVE = (33, 102, 172), (178, 24, 43)
@@ -30,52 +31,94 @@ def color(value: float, largest: float) -> str:
     return "#" + "".join(f"{round(255 + (part - 255) * mix):02x}" for part in end)
 
 
-def svg(title: str, groups: Sequence[Sequence[Panel]], *, x_label: str, y_label: str) -> str:
-    """One line of panels for each group, each group with its own scale."""
-    columns = max(len(group) for group in groups)
-    wide = max(TITLE, CELL * max(len(row) for group in groups for panel in group for row in panel.rows))
+def svg(
+    title: str,
+    groups: Sequence[Sequence[Panel]],
+    *,
+    x_label: str,
+    y_label: str,
+    row_names: Sequence[str] = (),
+    column_names: Sequence[str] = (),
+) -> str:
+    """Return one line of panels for each group, each group with its own scale.
+
+    row_names, column_names: a name for each row and column of the largest panel; without them, their numbers.
+    """
+    panels = [panel for group in groups for panel in group]
+    rows = _names(row_names, max(len(panel.rows) for panel in panels))
+    columns = _names(column_names, max(len(row) for panel in panels for row in panel.rows))
+    left = MARGIN + _width(rows)
+    under = _width(columns) if column_names else LINE
+    across = max(TITLE, CELL * len(columns)) + GAP
+    if row_names:
+        across += _width(rows)
+    many = max(len(group) for group in groups)
     high = [CELL * max(STEPS, *(len(panel.rows) for panel in group)) for group in groups]
-    width = LEFT + columns * (wide + GAP) + BAR
-    height = TOP + sum(h + GAP + 30 for h in high)
+    width = left + many * across + BAR
+    height = TOP + sum(h + GAP + 10 + under for h in high)
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
         f'viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="11" fill="{INK}">',
         f'<rect width="{width}" height="{height}" fill="white"/>',
-        f'<text x="{LEFT}" y="22" font-size="15">{escape(title)}</text>',
-        f'<text x="{LEFT}" y="40">{escape(x_label)}; {escape(y_label)}</text>',
+        f'<text x="{MARGIN}" y="22" font-size="15">{escape(title)}</text>',
+        f'<text x="{MARGIN}" y="40">{escape(x_label)}; {escape(y_label)}</text>',
     ]
     top = TOP
     for group, tall in zip(groups, high, strict=True):
         values = _values(group)
         largest = max(map(abs, values), default=0.0)
         for index, panel in enumerate(group):
-            out += _panel(panel, LEFT + index * (wide + GAP), top, largest)
+            out += _panel(panel, left + index * across, top, largest, rows, columns)
+            out += _column_names(left + index * across, top + CELL * len(panel.rows), columns)
         low = -largest if min(values, default=0.0) < 0 else 0.0
-        out += _scale(LEFT + columns * (wide + GAP), top, low, largest)
-        top += tall + GAP + 30
+        out += _scale(left + many * across, top, low, largest)
+        top += tall + GAP + 10 + under
     return "\n".join([*out, "</svg>"]) + "\n"
+
+
+def _names(names: Sequence[str], count: int) -> list[str]:
+    """Return a name for each place: the given ones, then numbers."""
+    return [*names[:count], *(str(place) for place in range(len(names), count))]
+
+
+def _width(names: Sequence[str]) -> int:
+    """Return the room that the longest name needs, in pixels."""
+    return 10 + math.ceil(LETTER * max(map(len, names), default=0))
 
 
 def _values(group: Sequence[Panel]) -> list[float]:
     return [v for panel in group for row in panel.rows for v in row if v is not None and math.isfinite(v)]
 
 
-def _panel(panel: Panel, left: int, top: int, largest: float) -> list[str]:
+def _panel(
+    panel: Panel, left: int, top: int, largest: float, rows: Sequence[str], columns: Sequence[str]
+) -> list[str]:
     out = [f'<text x="{left}" y="{top - 8}" font-size="12">{escape(panel.title)}</text>']
     for r, row in enumerate(panel.rows):
-        if r % 4 == 0:
-            out.append(f'<text x="{left - 6}" y="{top + r * CELL + 10}" text-anchor="end">{r}</text>')
+        middle = top + r * CELL + CELL // 2 + 4
+        out.append(f'<text x="{left - 6}" y="{middle}" text-anchor="end">{escape(rows[r])}</text>')
         for c, value in enumerate(row):
             if value is None:
                 continue
             fill = color(value, largest) if math.isfinite(value) else "#ffff00"
+            place = escape(f"{panel.title} {rows[r]}, {columns[c]}")
             out.append(
                 f'<rect x="{left + c * CELL}" y="{top + r * CELL}" width="{CELL}" height="{CELL}" fill="{fill}" '
-                f'stroke="{EMPTY}"><title>{escape(panel.title)} {r}, {c}: {value:.4g}</title></rect>'
+                f'stroke="{EMPTY}"><title>{place}: {value:.4g}</title></rect>'
             )
-    below = top + len(panel.rows) * CELL + 12
-    for c in range(0, max(len(row) for row in panel.rows), 4):
-        out.append(f'<text x="{left + c * CELL + 2}" y="{below}">{c}</text>')
+    return out
+
+
+def _column_names(left: int, top: int, names: Sequence[str]) -> list[str]:
+    """Return the names below the columns: upright if all are short, else downwards."""
+    out = []
+    for c, name in enumerate(names):
+        x = left + c * CELL + CELL // 2
+        if max(map(len, names)) <= 3:
+            out.append(f'<text x="{x}" y="{top + LINE}" text-anchor="middle">{escape(name)}</text>')
+        else:
+            x, y = x - 4, top + 6
+            out.append(f'<text x="{x}" y="{y}" transform="rotate(90 {x} {y})">{escape(name)}</text>')
     return out
 
 
@@ -88,5 +131,5 @@ def _scale(left: int, top: int, low: float, high: float) -> list[str]:
             f'<rect x="{left}" y="{at}" width="{CELL}" height="{CELL}" fill="{fill}" stroke="{EMPTY}"/>'
         )
         if step % 4 == 0:
-            out.append(f'<text x="{left + CELL + 4}" y="{at + 10}">{value:.3g}</text>')
+            out.append(f'<text x="{left + CELL + 4}" y="{at + CELL // 2 + 4}">{value:.3g}</text>')
     return out

@@ -112,8 +112,14 @@ def picture(weights: Weights, title: str) -> str:
             ("spread over tokens", weights.std),
         )
     )
+    layers = len(weights.static)
     return heatmap.svg(
-        title, [mean, spread], x_label="across: state (0 = embedding)", y_label="down: block before"
+        title,
+        [mean, spread],
+        x_label="across: state that is mixed",
+        y_label="down: block before",
+        row_names=[f"block {i}" for i in range(layers)],
+        column_names=["embedding", *(f"block {i}" for i in range(layers))],
     )
 
 

@@ -14,6 +14,7 @@ sys.path[:0] = [str(ROOT / "bench")]
 
 import bench_baselines  # noqa: E402
 import bench_startup  # noqa: E402
+import plot_speed  # noqa: E402
 import tables_page  # noqa: E402
 import tables_summary  # noqa: E402
 from mudd_core import _core  # noqa: E402
@@ -158,3 +159,19 @@ def test_a_cpu_has_a_file_name() -> None:
 
 def test_the_import_is_timed() -> None:
     assert 0 < bench_startup.import_seconds() < 30
+
+
+def test_the_figure_has_date_and_spread_and_says_why_a_bar_is_missing() -> None:
+    rows = [
+        step("ours", 3000),
+        step("eager", 2000),
+        step("jax", 1500),
+        step("ours", 3100, family="mup"),
+        step("compile", 2600, family="mup"),
+    ]
+    picture = plot_speed.draw(kept(*rows), "9M", "fp32, AVX2")
+    assert "Measured 2026-01-02; spread:" in picture and "3,000, spread 2%" in picture
+    assert picture.count("the bench has no JAX program of this family") == 1
+    assert picture.count('height="12"') == 5, "a bar of a program that was not measured"
+    picture = plot_speed.draw(kept(*rows[:2]), "9M", "fp32, AVX2")
+    assert ">JAX not measured<" in picture

@@ -18,6 +18,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.cli import main
 from mudd_core.config import FAMILIES
 from mudd_core.tools.bakeoff import Candidate, equal_flops, equal_parameters
+from mudd_core.tools.bakeoff.command import chart, claim
 from mudd_core.tools.bakeoff.comparison import EQUAL, PRESETS, base, comparison, cost, parameters, total_cost
 from mudd_core.tools.bakeoff.result import mean_and_interval, quantile, verdict
 
@@ -132,6 +133,48 @@ def test_intervals_are_students() -> None:
     assert mean_and_interval([5.0]) == (5.0, None)
     assert verdict(-0.1, 0.05).startswith("better") and verdict(0.1, 0.05).startswith("worse")
     assert verdict(0.04, 0.05) == "no difference seen" and "no verdict" in verdict(-1.0, None)
+
+
+def _model(name: str, difference: float | None, interval: float | None) -> dict[str, Any]:
+    points = [
+        {
+            "step": step,
+            "tokens": step,
+            "flops": step,
+            "seconds": step,
+            "mean": 2.0 - step,
+            "interval95": interval,
+        }
+        for step in range(2)
+    ]
+    return {
+        "name": name,
+        "curve": points,
+        "difference": difference,
+        "difference_interval95": None if difference is None else interval,
+    }
+
+
+@pytest.mark.parametrize(
+    ("difference", "interval", "words"),
+    [
+        (-0.1527, 0.0381, "b is 0.15 ± 0.04 bits per byte below a at equal FLOPs"),
+        (0.2, None, "b is 0.20 bits per byte above a at equal FLOPs"),
+        (0.03, 0.04, "b and a do not differ at equal FLOPs (95 % interval)"),
+    ],
+)
+def test_the_title_of_two_models_is_the_result(difference: float, interval: float | None, words: str) -> None:
+    models = [_model("a", None, interval), _model("b", difference, interval)]
+    result: Any = {
+        "title": "2 families at equal FLOPs",
+        "measure": "val_bits_per_byte",
+        "seeds": 3 if interval else 1,
+        "models": models,
+    }
+    assert claim(result) == words
+    picture = chart(result, "flops", "FLOPs")
+    assert words in picture and ("band: 95 % interval of 3 seeds" in picture) == (interval is not None)
+    assert claim({**result, "models": [*models, models[1]]}) == result["title"]
 
 
 def bakeoff(text: Path, out: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -123,3 +123,22 @@ def test_the_command_writes_both_files(tmp_path: Path, capsys: pytest.CaptureFix
 def test_colours_are_white_at_zero_and_dark_at_the_ends() -> None:
     assert heatmap.color(0.0, 2.0) == "#ffffff" == heatmap.color(1.0, 0.0)
     assert heatmap.color(2.0, 2.0) == "#b2182b" and heatmap.color(-9.0, 2.0) == "#2166ac"
+
+
+def test_cells_are_large_and_have_names() -> None:
+    panel = heatmap.Panel("query", [[1.0, None], [0.5, -2.0]])
+    picture = heatmap.svg(
+        "T",
+        [[panel]],
+        x_label="x",
+        y_label="y",
+        row_names=["block <0>"],
+        column_names=["embedding", "block 0"],
+    )
+    root = ET.fromstring(picture)
+    cells = [rect for rect in root.iter("{http://www.w3.org/2000/svg}rect") if len(rect)]
+    assert len(cells) == 3
+    assert all(int(cell.get("width", "0")) >= 25 and int(cell.get("height", "0")) >= 25 for cell in cells)
+    words = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert {"block <0>", "1", "embedding", "block 0"} <= set(words), "a row or column has no name"
+    assert "<title>query 1, block 0: -2</title>" in picture

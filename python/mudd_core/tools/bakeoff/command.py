@@ -20,7 +20,7 @@ from typing import Literal
 
 from mudd_core.base.paths import local
 from mudd_core.base.regular_files import write_text
-from mudd_core.base.show.chart import COLORS, Chart, axis
+from mudd_core.base.show.chart import COLORS, INK, Chart, axis
 from mudd_core.base.show.tables import text_table
 from mudd_core.config import FAMILIES, Config, mesh_of
 from mudd_core.config.tool_arguments import ToolArguments
@@ -162,14 +162,14 @@ def _parser() -> ToolArguments:
 
 
 def chart(result: Result, spent: Spent, label: str) -> str:
-    """Mean curves with bands of 95 % over what was spent."""
+    """Return the mean curves with their 95 % bands over tokens, FLOPs or seconds; the title states the result."""
     curves = [(one["name"], one["curve"]) for one in result["models"]]
     every = [point for _, curve in curves for point in curve]
     # The first steps of training fall so far that later differences would not be seen.
     values = sorted(point["mean"] for point in every)
     shown = [v for v in values if v <= values[0] + 4 * (values[len(values) // 2] - values[0] or 1.0)]
     picture = Chart(
-        result["title"],
+        claim(result),
         axis((point[spent] for point in every), label),
         axis(shown, MEASURES[result["measure"]]),
     )
@@ -184,7 +184,24 @@ def chart(result: Result, spent: Spent, label: str) -> str:
             picture.band(bands, color)
         picture.line([(p[spent], p["mean"]) for p in curve], color)
         picture.legend(name, color)
+    if result["seeds"] > 1:
+        picture.legend(f"band: 95 % interval of {result['seeds']} seeds", INK)
     return picture.finish()
+
+
+def claim(result: Result) -> str:
+    """Return the result of two models in a sentence; the title of the comparison if there are more."""
+    models = result["models"]
+    if len(models) != 2 or models[1]["difference"] is None:
+        return result["title"]
+    less, around, name = models[1]["difference"], models[1]["difference_interval95"], models[1]["name"]
+    equal = result["title"].partition(" families ")[2]
+    how = f" {equal}" if equal else ""
+    if around is not None and abs(less) <= around:
+        return f"{name} and {models[0]['name']} do not differ{how} (95 % interval)"
+    unit = MEASURES[result["measure"]].partition(",")[0].removeprefix("training loss (").removesuffix(")")
+    size = f"{abs(less):.2f}" + (f" ± {around:.2f}" if around is not None else "")
+    return f"{name} is {size} {unit} {'below' if less < 0 else 'above'} {models[0]['name']}{how}"
 
 
 def table(result: Result) -> list[list[str]]:

@@ -14,7 +14,7 @@ from mudd_core.run.report.page.elements import data, short
 
 MOST_NUMBERS = 20_000  # of a map, about 100 kB: of more steps than that, some are left out
 _LEVELS = 20  # of a color, from nothing to full
-_LABELS = 12  # at most, along the left side
+_LABELS = 64  # at most, along the left side; page.css makes a cell 26 px high, room for a name each
 _LETTERS = 44  # at most, of all labels along the lower side: what fits on a phone
 _LONGEST = 16  # letters of a label to the left
 
