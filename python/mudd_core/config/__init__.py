@@ -1,4 +1,4 @@
-"""Configuration: typed frozen dataclasses, files that make them, overrides, JSON and checks."""
+"""Configuration: typed frozen dataclasses, the files that return them, overrides, JSON and checks."""
 
 from mudd_core.config.check import check_config
 from mudd_core.config.data import DataConfig, HubConfig, StorageConfig

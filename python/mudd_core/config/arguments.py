@@ -1,4 +1,4 @@
-"""The arguments of a command line, taken apart once for the commands, the ranks and the grammars."""
+"""The arguments of a command line, parsed once for commands, ranks and grammars."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MARK = re.compile(r"--?|\+\+?|~|")
 
 @dataclass(frozen=True)
 class Argument:
-    """One argument. mark: `--`, `-`, `++`, `+`, `~` or empty. value: after the equals sign, None without one."""
+    """A parsed argument. mark: `--`, `-`, `++`, `+`, `~` or empty; value: after the equals sign, None without one."""
 
     raw: str
     mark: str
@@ -20,22 +20,22 @@ class Argument:
 
     @property
     def option(self) -> str:
-        """What is before the equals sign, as typed: `--config.train.steps`."""
+        """The part before the equals sign, as typed: `--config.train.steps`."""
         return self.mark + self.key
 
     @property
     def name(self) -> str:
-        """The field that the argument may be about: `train.steps` of `--config.train.steps`."""
+        """The field that the argument may set: `train.steps` of `--config.train.steps`."""
         return self.key.removeprefix("config.")
 
     @property
     def switch(self) -> bool:
-        """Whether it is `--name` alone, whose value may be the next argument."""
+        """True for `--name` without a value, which may be the next argument."""
         return self.mark == "--" and self.value is None
 
 
 def argument(raw: str) -> Argument:
-    """One argument taken apart."""
+    """Parse one argument."""
     option, equals, value = raw.partition("=")
     found = _MARK.match(option)
     mark = found.group() if found is not None else ""
@@ -43,7 +43,7 @@ def argument(raw: str) -> Argument:
 
 
 class Arguments:
-    """Arguments from left to right. A reader takes the next one off where it is the value of the one before."""
+    """Arguments from left to right. A reader removes the next one if it is the value of the current one."""
 
     def __init__(self, words: Sequence[str]) -> None:
         self._rest = [argument(word) for word in words]
@@ -53,37 +53,37 @@ class Arguments:
             yield self._rest.pop(0)
 
     def value(self) -> str | None:
-        """Take the next argument as a value, whatever it looks like; None at the end."""
+        """Remove and return the next argument as a value, whatever its form; None at the end."""
         return self._rest.pop(0).raw if self._rest else None
 
     def plain_value(self) -> str | None:
-        """Take the next argument unless it is an option or an assignment."""
+        """Remove and return the next argument unless it is an option or an assignment."""
         return self.value() if self._rest and is_plain(self._rest[0]) else None
 
     def typed(self, item: Argument) -> list[str]:
-        """The argument as typed; without a value of its own, followed by the next one if that is plain."""
+        """Return the argument as typed; if it has no value, followed by the next one if that is plain."""
         after = self.plain_value() if item.value is None else None
         return [item.raw] if after is None else [item.raw, after]
 
     def next(self) -> Argument | None:
-        """The next argument, which stays."""
+        """Return the next argument without removing it."""
         return self._rest[0] if self._rest else None
 
 
 def is_plain(item: Argument) -> bool:
-    """Whether an argument is neither an option nor an assignment: a value, or a command."""
+    """Return True for a value or a command: neither an option nor an assignment."""
     return item.value is None and item.mark != "--"
 
 
 def with_values(words: Sequence[str]) -> Iterator[tuple[Argument, str]]:
-    """Every argument with its value, or with the argument after it where it has none; empty at the end."""
+    """Yield every argument with its value, or with the next argument if it has none; empty at the end."""
     for i, word in enumerate(words):
         item = argument(word)
         yield item, "".join(words[i + 1 : i + 2]) if item.value is None else item.value
 
 
 def without(words: Sequence[str], names: Collection[str], switches: Collection[str] = ()) -> list[str]:
-    """The arguments without those of these names, with their values, and without the switches."""
+    """Return the arguments without these options and their values, and without the switches."""
     kept, arguments = list[str](), Arguments(words)
     for item in arguments:
         if item.option in switches:
@@ -96,7 +96,7 @@ def without(words: Sequence[str], names: Collection[str], switches: Collection[s
 
 
 def bare(words: Sequence[str]) -> Iterator[Argument]:
-    """The arguments that are neither options, nor values of them, nor assignments."""
+    """Yield the arguments that are neither options, nor their values, nor assignments."""
     arguments = Arguments(words)
     for item in arguments:
         if item.switch:

@@ -1,4 +1,4 @@
-"""Check a config before anything is written: every field alone, then the rules between fields."""
+"""Checks of a config before anything is written: every field alone, then the rules between fields."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LARGEST_FLOAT = 3.4028234663852886e38  # of float32, in which the core computes
 
 
 def type_fault(info: FieldInfo) -> str | None:
-    """What is wrong with the type of a field's value, if anything is."""
+    """Return the fault in the type of a field's value; None if there is none."""
     value, wanted = info.value, KINDS[info.kind]
     if info.kind is float:
         right = isinstance(value, int | float) and not isinstance(value, bool)
@@ -31,7 +31,9 @@ def type_fault(info: FieldInfo) -> str | None:
         right = type(value) is info.kind
     if not right:
         return f"{info.path}: expected {wanted}, got {value!r}"
-    if isinstance(value, int) and value.bit_length() > 1000:  # no float holds it, and nobody wants to read it
+    if (
+        isinstance(value, int) and value.bit_length() > 1000
+    ):  # too large for a float, and too long for a message
         return f"{info.path}: expected {wanted} of at most 64 bits, got one of {value.bit_length()}"
     return None
 
@@ -65,17 +67,17 @@ def _field_fault(info: FieldInfo) -> str | None:
 
 
 def model_faults(model: ModelConfig) -> list[str]:
-    """Broken rules of a model config on its own: of its fields, and between them where all fields are right."""
+    """Return the broken rules of a model config: of single fields, and between fields if all single ones are valid."""
     return [fault for fault in map(_field_fault, walk(model, "model.")) if fault] or model.faults()
 
 
 def check_config(config: Sections, typed: Mapping[str, str] | None = None) -> None:
-    """Raise UserError listing every broken rule; return nothing when all hold.
+    """Raise UserError with all broken rules, if there are any.
 
-    typed: what messages call fields that a flag set, as typed_names gives it.
+    typed: names of fields set by flags, for messages; see typed_names.
     """
     faults, unbuilt = [fault for fault in map(_field_fault, walk(config)) if fault], list[str]()
-    if not faults:  # rules between fields need fields that are right by themselves
+    if not faults:  # rules between fields need valid fields
         unbuilt = mesh_faults(config)
         faults = faults_between(config)
     for path, name in (typed or {}).items():

@@ -1,4 +1,4 @@
-"""Fields of the data: which text or ids, how they are read, cut into rows and ordered."""
+"""Fields of the data: text or ids, readers, sequences and their order."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from mudd_core.config.pipelines import PIPELINES, listed
 _SEEDS = 2**63 - 1
 _SHUFFLED = listed((one for one in PIPELINES.values() if one.shuffles), "and")
 
-# Formats of files: data/formats/<name>.py reads each. The order decides which one first takes a file of any ending.
+# File formats: data/formats/<name>.py reads each. A file with an unknown suffix is tried in this order.
 FORMATS = ("text", "jsonl", "parquet", "arrow", "tfrecord", "arrayrecord", "megatron", "tokens")
 
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Text or ids, tokenizer, rows, their order, and the token cache."""
+    """Text or ids, tokenizer, sequences and their order, and the token cache."""
 
     path: str = opt(
         "",

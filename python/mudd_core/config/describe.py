@@ -13,7 +13,7 @@ from mudd_core.config.schema import Sections
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-_COLUMN = 30  # where the meaning of a field begins in a table
+_COLUMN = 30  # column of a field's meaning in a table
 _HEAD = ("field", "value", "default", "meaning")
 
 
@@ -28,7 +28,7 @@ def _entry(info: FieldInfo, width: int) -> str:
 
 
 def short_entry(info: FieldInfo, width: int) -> str:
-    """One line for a field: value, as much of the meaning as fits, and unit or choices."""
+    """Return one line for a field: value, as much of its meaning as fits, and unit or choices."""
     head = f"  {info.path}={shown(info.value)}"
     kind = " | ".join(info.choices) or info.unit
     unit = f" [{kind}]" if kind else ""
@@ -37,7 +37,7 @@ def short_entry(info: FieldInfo, width: int) -> str:
 
 
 def field_help(config: Sections, width: int = 100, only: str = "", without: str = "\n") -> str:
-    """Every field (below `only`, not below `without`) with its value in this config, type, unit and meaning."""
+    """Return every field (below `only`, not below `without`) with its value in this config, type, unit and meaning."""
     shown = (
         info for info in walk(config) if info.path.startswith(only) and not info.path.startswith(without)
     )
@@ -45,7 +45,7 @@ def field_help(config: Sections, width: int = 100, only: str = "", without: str 
 
 
 def listing(config: Sections) -> str:
-    """`path = value` for every field, one section a line."""
+    """Return `path = value` for every field, one line for each section."""
     sections: dict[str, list[str]] = {}
     for info in walk(config):
         section, _, leaf = info.path.rpartition(".")
@@ -56,7 +56,7 @@ def listing(config: Sections) -> str:
 
 
 def shown(value: object) -> str:
-    """The value of a field as text."""
+    """Return the value of a field as a string."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
@@ -65,7 +65,7 @@ def shown(value: object) -> str:
 
 
 def config_table(config: DataclassInstance, default: DataclassInstance, title: str) -> str:
-    """HTML: the changed fields with their defaults, and all fields with the changed ones in bold."""
+    """Return HTML: the changed fields with their defaults, and all fields with the changed ones in bold."""
     defaults = {info.path: info.value for info in walk(default)}
     rows = [
         (info.path, shown(info.value), shown(defaults.get(info.path, "")), info.text) for info in walk(config)

@@ -1,4 +1,4 @@
-"""How a config field is declared: a default plus what help, checks and resume need to know about it."""
+"""Declaration of config fields: a default, and metadata for help, checks and resume."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ Field = TypeVar("Field", bound=Scalar)
 Section = TypeVar("Section", bound="DataclassInstance")
 
 
-LARGEST = 2**31 - 1  # largest width, and largest value of an int field that has no bound of its own
-LONGEST = 1_600_000  # tokens of a sequence: up to here angles of positions are reduced exactly (base/math.h)
+LARGEST = 2**31 - 1  # largest width, and largest value of an int field without a bound
+LONGEST = (
+    1_600_000  # tokens of a sequence: up to this length, position angles are reduced exactly (base/math.h)
+)
 
 
 def opt(
@@ -35,12 +37,12 @@ def opt(
     flags: tuple[str, ...] = (),
     effect: str = "logits",
 ) -> Field:
-    """Declare a config field: its default and what help, checks and resume need.
+    """Declare a config field with its default and metadata for help, checks and resume.
 
-    text: its meaning, one sentence. unit: what the number counts. low, high: inclusive bounds. choices: the accepted
-    strings. free: the field may change on resume. later: the field is newer than some saved runs, so the config hash
-    leaves it out while it has its default. flags: names beside its own that the command line takes (`--<flag> VALUE`).
-    effect: what a model's field decides: logits, training (losses or gradients alone) or start (initial weights alone).
+    text: its meaning, one sentence. unit: of the value. low, high: inclusive bounds. choices: the accepted strings.
+    free: the field may change on resume. later: the field is newer than some saved runs, so the config hash omits it
+    while it has its default. flags: additional names on the command line (`--<flag> VALUE`). effect: what a model's
+    field affects: logits, training (only losses or gradients) or start (only initial weights).
     """
     return dataclasses.field(
         default=default,
@@ -60,7 +62,7 @@ def opt(
 
 @dataclass(frozen=True)
 class FieldInfo:
-    """One leaf of the config tree."""
+    """A leaf of the config tree."""
 
     path: str  # "train.steps"
     kind: type  # int, float, bool or str
@@ -72,7 +74,7 @@ class FieldInfo:
     choices: tuple[str, ...]
     free_on_resume: bool
     flags: tuple[str, ...]
-    hashed: bool  # counts in config_hash
+    hashed: bool  # included in config_hash
 
 
 _hints: dict[type, dict[str, type]] = {}
@@ -85,10 +87,10 @@ def _types(cls: type) -> dict[str, type]:
 
 
 def walk(section: DataclassInstance, prefix: str = "") -> Iterator[FieldInfo]:
-    """Every leaf of a (nested) config dataclass instance, in declaration order.
+    """Yield every leaf of a (nested) config dataclass instance, in declaration order.
 
-    A class names inherited fields that are newer than some of its saved runs in `later_fields`. It names free fields
-    that its other values bind to the training in `bound_fields`.
+    `later_fields` of a class names inherited fields that are newer than some of its saved runs. `bound_fields` names
+    free fields that may not change on resume with the other values of the config.
     """
     bound = getattr(section, "bound_fields", ())
     for info in _leaves(section, prefix):
@@ -124,13 +126,13 @@ def _leaves(section: DataclassInstance, prefix: str) -> Iterator[FieldInfo]:
 
 
 def with_defaults(section: Section, names: Iterable[str]) -> Section:
-    """A copy of the config with these fields at their defaults."""
+    """Return a copy of the config with these fields at their defaults."""
     declared = {field.name: field.default for field in dataclasses.fields(section)}
     return dataclasses.replace(section, **{name: declared[name] for name in names})
 
 
 def replace_path(section: Section, path: str, value: Scalar) -> Section:
-    """A copy of the config with the leaf at the dotted path set."""
+    """Return a copy of the config with a new value at the dotted path."""
     head, _, rest = path.partition(".")
     if rest:
         return dataclasses.replace(section, **{head: replace_path(getattr(section, head), rest, value)})
@@ -138,10 +140,10 @@ def replace_path(section: Section, path: str, value: Scalar) -> Section:
 
 
 def with_fields(section: Section, values: Mapping[str, Json]) -> Section:
-    """A copy of the section with these fields; the checks of configs look at their types."""
+    """Return a copy of the section with these fields; types are checked later, with the config."""
     return dataclasses.replace(section, **values)
 
 
 def with_section(config: Section, name: str, value: DataclassInstance) -> Section:
-    """A copy of the config with another section; the caller checks that it is one of the right kind."""
+    """Return a copy of the config with another section; the caller checks that its type fits."""
     return dataclasses.replace(config, **{name: value})

@@ -1,7 +1,7 @@
-"""Names of other programs that users type: of configs, of settings without a grammar here, and of commands."""
+"""Names from other programs that users type: configs, settings without a grammar here, and commands."""
 
 # Settings of nanoGPT, the Trainer of HF Transformers, Lightning, MaxText and torchrun, with underscores.
-# "" is a setting without a counterpart: no field is suggested for it, NOTES may say what to do.
+# "" is a setting without a counterpart: no field is suggested for it, but NOTES may say what to do.
 _SETTINGS = {
     "train.steps": "max_iters num_steps total_steps train_steps",
     "train.batch_size": "per_device_train_batch_size per_device_batch_size train_batch_size micro_batch_per_gpu "
@@ -71,7 +71,7 @@ _SETTINGS = {
 }
 SETTINGS = {theirs: ours for ours, names in _SETTINGS.items() for theirs in names.split()}
 
-# What a message says of settings without a counterpart, and of those whose value means another thing here.
+# Notes in messages about settings without a counterpart, and about settings whose values have another meaning here.
 _NOTES = {
     "mudd_core computes on the CPU": "device accelerator backend hardware no_cuda use_cpu cpu cuda pin_memory",
     "a model is planned when it first runs": "compile torch_compile",
@@ -102,7 +102,7 @@ _NOTES = {
     "it is a fraction of optim.lr": "min_lr",
     "bf16 needs no loss scaling": "fp16 amp",
 }
-# First words of other command lines, and of users who expect them here, as commands of ours.
+# First arguments of other programs' command lines, and the commands that replace them.
 COMMANDS = {
     "plot": "report",
     "show": "report",
@@ -113,7 +113,7 @@ COMMANDS = {
     "version": "--version",
 }
 NOTES = {theirs: note for note, names in _NOTES.items() for theirs in names.split()}
-# Configs of other programs -> ours below configs/.
+# Configs of other programs -> configs of this project below configs/.
 ALIASES = {
     "openai-community/gpt2": "gpt2/gpt2",
     "gpt2": "gpt2/gpt2",
@@ -154,4 +154,6 @@ ALIASES = {
 }
 _MUP = ("base", "small", "medium", "large", "huge", *(f"dm{128 << i}" for i in range(7)))
 ALIASES |= {f"mu_transformer/configs/{name}.py": f"mup/{name}" for name in _MUP}
-ALIASES["mu_transformer/configs/tiny.py"] = "mup/small"  # renamed there; mup/tiny is a config of our own
+ALIASES["mu_transformer/configs/tiny.py"] = (
+    "mup/small"  # the original renamed it; mup/tiny is a config of this project
+)

@@ -1,4 +1,4 @@
-"""Config files: the list of them, finding one and running its get_config()."""
+"""Config files: list them, find one, and run its get_config()."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from mudd_core.config.suggest import nearest
 
 
 def config_folders() -> list[Path]:
-    """Where a config name is looked up: the checkout's configs/, then the installed copy."""
+    """Return the folders in which config names are looked up: the checkout's configs/, then the installed copy."""
     package = Path(mudd_core.__file__).resolve().parent
     folders = [package.parent.parent / "configs", package / "configs"]
     if sys.argv and sys.argv[0]:  # an installed package started through a checkout's launch.py
@@ -37,17 +37,19 @@ def config_folders() -> list[Path]:
 
 
 def config_files() -> dict[str, Path]:
-    """The Python config files of config_folders() by the name that load_config takes, in order; the first of a name."""
+    """Return the Python config files of config_folders() by name for load_config; the first file of a name wins."""
     found = {file.relative_to(f).as_posix(): file for f in config_folders()[::-1] for file in f.rglob("*.py")}
     return dict(sorted(found.items()))
 
 
 def find_config(name: str | Path) -> Path:
-    """The file for `small.py`, `gpt2/tiny` or a path; UserError names the nearest one there is."""
+    """Return the file for `small.py`, `gpt2/tiny` or a path; raise UserError with the nearest name."""
     fault = url_fault(name)
     if fault is not None:
         raise UserError(f"[config] --config: {fault}")
-    is_own = Path(name).suffix == ".py" and _is_file(Path(name))  # it goes before an alias of its name
+    is_own = Path(name).suffix == ".py" and _is_file(
+        Path(name)
+    )  # it has priority over an alias of the same name
     asked = Path(name if is_own else ALIASES.get(str(name), name))
     spellings = [asked]
     if asked.name and asked.suffix not in (".py", ".json"):
@@ -63,13 +65,13 @@ def find_config(name: str | Path) -> Path:
 
 
 def family_configs(name: str) -> list[str]:
-    """The names of the configs in a folder of configs/, as of a family; empty for other names."""
+    """Return the names of the configs in a folder of configs/, such as a family; empty for other names."""
     folder = name.removeprefix("configs/").strip("/").lower()
     return [file for file in config_files() if folder and file.startswith(f"{folder}/")]
 
 
 def _listing(known: Sequence[str]) -> str:
-    """`; there are: small.py, tiny.py, 7 in gpt2/, ...`."""
+    """Return `; there are: small.py, tiny.py, 7 in gpt2/, ...`."""
     counts: dict[str, int] = {}
     for name in known:
         folder, slash, file = name.rpartition("/")
@@ -81,12 +83,12 @@ def _listing(known: Sequence[str]) -> str:
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
-    except OSError:  # a name that no file can have, a folder that may not be read
+    except OSError:  # an impossible file name, or an unreadable folder
         return False
 
 
 def run_module(path: Path, known: Mapping[str, object] | None = None) -> ModuleType:
-    """Run a Python file; it counts among the files read. known: names that it may use without importing them."""
+    """Run a Python file and record it among the files read. known: names that it may use without importing them."""
     files_read.append(path)
     return _run_file(path, known)
 
@@ -103,7 +105,7 @@ def _run_file(path: Path, known: Mapping[str, object] | None = None) -> ModuleTy
 
 
 def _config_of(path: Path) -> object:
-    """What get_config() of a Python file returns."""
+    """Return the result of a Python file's get_config()."""
     maker = getattr(_run_file(path), "get_config", None)
     if not callable(maker):
         raise UserError(f"[config] {path}: expected a function get_config()")
@@ -113,9 +115,9 @@ def _config_of(path: Path) -> object:
 
 @contextmanager
 def _failing_in(path: Path) -> Iterator[None]:
-    """Turn what a user's file raises into UserError; write no bytecode for it."""
+    """Convert exceptions of a user's file to UserError; write no bytecode for it."""
     wrote = sys.dont_write_bytecode
-    sys.dont_write_bytecode = True  # a config folder may be read-only, and edits must count at once
+    sys.dont_write_bytecode = True  # a config folder may be read-only, and edits must take effect at once
     try:
         yield
     except UserError:
@@ -127,7 +129,7 @@ def _failing_in(path: Path) -> Iterator[None]:
 
 
 def _told(error: BaseException) -> str:
-    """The traceback of an error as far as it lies in the user's files, and the error."""
+    """Return the part of an error's traceback in the user's files, and the error."""
     ours = str(Path(mudd_core.__file__).parent)
     frames = [
         frame
@@ -139,18 +141,18 @@ def _told(error: BaseException) -> str:
 
 
 def run_for_effect(path: str | Path) -> None:
-    """Run a Python config file for what it registers; what it returns is dropped."""
+    """Run a Python config file for its registrations; ignore its result."""
     _config_of(find_config(path))
 
 
 def file_result(file: Path) -> object:
-    """What get_config() of a Python file returns: a Config, or what an original program takes."""
+    """Return the result of a Python file's get_config(): a Config, or a config object of an original program."""
     files_read.append(file)
     return _config_of(file)
 
 
 def read_config(path: str | Path) -> Config:
-    """The config of one file, without overrides and unchecked."""
+    """Return the config of one file, unchecked and without overrides."""
     file = find_config(path)
     files_read.append(file)
     if file.suffix == ".json":
@@ -166,11 +168,11 @@ def read_config(path: str | Path) -> Config:
 
 
 def load_config(path: str | Path, overrides: Sequence[str] | Changes = ()) -> Config:
-    """A checked config: `load_config("small.py", {"train.steps": 10})`.
+    """Return a checked config: `load_config("small.py", {"train.steps": 10})`.
 
-    path: a file, or a name looked up in configs/. overrides: a dict of fields as Config.replace takes it, or words of
-    any command-line grammar as ["train.steps=10"].
-    Raises UserError (a ValueError) naming the field, the rule and the nearest valid name.
+    path: a file, or a name looked up in configs/. overrides: a dict of fields as in Config.replace, or arguments in any
+    command-line grammar, such as ["train.steps=10"].
+    Raise UserError (a ValueError) with the field, the rule and the nearest valid name.
     """
     if isinstance(overrides, str):
         raise TypeError(
@@ -185,7 +187,7 @@ def load_config(path: str | Path, overrides: Sequence[str] | Changes = ()) -> Co
 
 
 class ConfigList(dict[str, str]):
-    """Name of each config to the line that says what it is; printed as a table."""
+    """Mapping of config names to one-line descriptions; prints as a table."""
 
     def __repr__(self) -> str:
         width = max(map(len, self), default=0)
@@ -193,15 +195,15 @@ class ConfigList(dict[str, str]):
 
 
 def list_configs() -> ConfigList:
-    """Name to one line of each config that mc.load_config and mc.Trainer take by its name: "gpt2/tiny.py".
+    """Return the names of all configs for mc.load_config and mc.Trainer, such as "gpt2/tiny.py", with descriptions.
 
-    The line is the first one of the file's docstring; no file is run.
+    A description is the first line of the file's docstring; no file is run.
     """
     return ConfigList({name: _first_line(read_text(file)) for name, file in config_files().items()})
 
 
 def _first_line(source: str) -> str:
-    """The first line of a module's docstring; empty where it has none or is no Python."""
+    """Return the first line of a module's docstring; empty if it has none or is not Python."""
     try:
         found = ast.get_docstring(ast.parse(source)) or ""
     except SyntaxError:

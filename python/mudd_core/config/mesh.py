@@ -1,4 +1,4 @@
-"""Several ranks: how the processes of a run share its work (docs/parallel.md), how they talk, what a mesh refuses."""
+"""Fields for several ranks: the mesh (docs/parallel.md), communication, and the limits of a mesh."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from mudd_core.base.errors import UserError
 from mudd_core.config.fields import opt
 
-SIZES = ("data", "fsdp", "zero", "expert")  # the fields that say what is on which rank
-LARGEST_FSDP = 64  # of the default mesh: more ranks than this are data
-MOST_RANKS = 1024  # logical shards of a run, of which each rank has one at least
+SIZES = ("data", "fsdp", "zero", "expert")  # the fields that distribute work and state over ranks
+LARGEST_FSDP = 64  # of the default mesh: ranks beyond this number are data parallel
+MOST_RANKS = 1024  # logical shards of a run; each rank has at least one
 
-# Axes that are not built, each with the reason.
+# Axes that are not implemented, each with the reason.
 NOT_BUILT = {
     "pipeline": "pipeline stages are not built yet",
     "context": "cutting a sequence moves 1.6 to 29 times what its computation takes (docs/scale.md)",
@@ -21,7 +21,7 @@ NOT_BUILT = {
 
 @dataclass(frozen=True)
 class MeshConfig:
-    """How the ranks (processes) of a run share its work; world = data x fsdp. Only any_world changes numbers."""
+    """Distribution of a run over ranks (processes); world = data x fsdp. Only any_world changes results."""
 
     data: int = opt(
         -1,
@@ -74,17 +74,17 @@ class MeshConfig:
     )
 
     def cuts_weights(self, world: int) -> bool:
-        """Whether so many ranks gather weights for each other, and so run each graph together."""
+        """Return True if `world` ranks gather weights from each other and so run each graph together."""
         return self.zero == 3 and world > 1
 
     def runs_together(self, world: int) -> bool:
-        """Whether so many ranks need each other's weights, and so run each graph together."""
+        """Return True if `world` ranks need each other's weights and so run each graph together."""
         return self.cuts_weights(world) or (self.expert > 1 and world > 1)
 
     def require_readers(self, world: int) -> None:
-        """UserError where so many ranks cannot hold a saved model between them; one alone holds any.
+        """Raise UserError if `world` ranks cannot load a saved model together; one rank can load any model.
 
-        Only experts need a number of ranks.
+        Only experts require a number of ranks.
         """
         if world > 1 and world % self.expert:
             raise UserError(
@@ -95,7 +95,7 @@ class MeshConfig:
 
 @dataclass(frozen=True)
 class DistConfig:
-    """How the ranks of a run talk; no field changes a number."""
+    """Communication of the ranks; no field changes a result."""
 
     node: str = opt(
         "host",
@@ -142,7 +142,7 @@ class DistConfig:
 
 @dataclass(frozen=True)
 class Limit:
-    """A refusal. mesh: the sizes that refuse. asked: what they refuse. why: the reason and the way out."""
+    """A rejected combination. mesh: the sizes; asked: the option they reject; why: the reason and the alternative."""
 
     mesh: str
     asked: str

@@ -1,4 +1,4 @@
-"""The mesh of a job: what a number of ranks makes of the asked one, and the refusals of what does not fit."""
+"""The mesh of a job: the requested mesh over the actual ranks, and errors if they do not fit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mudd_core.config.mesh import LARGEST_FSDP, NOT_BUILT, MeshConfig
 from mudd_core.config.pipelines import spec_of
 from mudd_core.config.schema import Sections
 
-UNIT = 4096  # numbers of a parameter that have one owner (contracts 25)
+UNIT = 4096  # elements of a parameter that are never split (contracts 25)
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Mesh:
 
     @property
     def world(self) -> int:
-        """Ranks in all."""
+        """Total number of ranks."""
         return self.data * self.fsdp
 
     def __str__(self) -> str:
@@ -33,7 +33,7 @@ class Mesh:
 
 
 def mesh_of(config: Sections, world: int) -> Mesh:
-    """The mesh of the config over so many ranks; UserError where one does not fit the other."""
+    """Return the mesh of the config over `world` ranks; raise UserError if they do not fit."""
     train = config.train
     if world > 1 and (fault := _unequal_targets(config, world)):
         raise UserError(f"[mesh] loss.normalize=micro_mean over {world} ranks {fault}")
@@ -43,7 +43,7 @@ def mesh_of(config: Sections, world: int) -> Mesh:
 
 
 def require_runs(config: Sections, world: int) -> None:
-    """UserError for micro-batches where ranks have unequally many samples (mesh.any_world)."""
+    """Raise UserError for micro-batches if ranks have different numbers of samples (mesh.any_world)."""
     train = config.train
     if 0 < train.micro_batch_size < train.batch_size and train.shard_count() % world:
         raise UserError(
@@ -53,9 +53,9 @@ def require_runs(config: Sections, world: int) -> None:
 
 
 def _unequal_targets(config: Sections, world: int) -> str:
-    """Why micro-batches of ranks may count unequally many targets, which micro_mean cannot weigh; empty if none.
+    """Return why ranks' micro-batches may have different numbers of counted targets; an empty string if they cannot.
 
-    Of a reader of the user's nothing is known: there the first such step ends the run.
+    micro_mean cannot weigh these. For a user's reader this is unknown, so the first such step ends the run.
     """
     if config.loss.normalize != "micro_mean":
         return ""
@@ -70,7 +70,7 @@ def _unequal_targets(config: Sections, world: int) -> str:
 
 
 def mesh_faults(config: Sections) -> list[str]:
-    """What the mesh asks for and no world can give, one line each."""
+    """Return the faults of a mesh that no number of ranks can satisfy, one line each."""
     mesh, faults = config.mesh, list[str]()
     for name in ("data", "fsdp"):
         if getattr(mesh, name) == 0:
@@ -91,18 +91,18 @@ def mesh_faults(config: Sections) -> list[str]:
 
 
 def _wider(mesh: MeshConfig, ranks: int) -> int:
-    """mesh.fsdp with the ranks of an axis that is refused; the nearest mesh that works."""
+    """Return mesh.fsdp with the ranks of a rejected axis: the nearest mesh that works."""
     return ranks * mesh.fsdp if mesh.fsdp > 1 else -1
 
 
 def _expert_faults(config: Sections) -> list[str]:
-    """What is wrong with a model whose experts the ranks of mesh.expert hold between them."""
+    """Return the faults of sharding this model's experts across the ranks of mesh.expert."""
     ranks, family = config.mesh.expert, config.model.family
     if ranks == 1:
         return []
     if (mixture := mixture_of(config.model)) is None:
         return [f"[mesh] expert={ranks}: {family} has no experts; use mesh.expert=1 mesh.fsdp=-1"]
-    # Of a layer, and of an expert's matrix.
+    # Sizes of a layer and of an expert's matrix.
     experts, numbers = mixture.n_expert, mixture.d_model * mixture.d_ff
 
     def fits(size: int) -> bool:
@@ -123,18 +123,18 @@ def _expert_faults(config: Sections) -> list[str]:
 
 
 def or_list(numbers: Sequence[int]) -> str:
-    """Numbers to choose from: 1, 2 or 4."""
+    """Return numbers as alternatives: `1, 2 or 4`."""
     *first, last = map(str, numbers)
     return f"{', '.join(first)} or {last}" if first else last
 
 
 def worlds(shards: int) -> list[int]:
-    """Numbers of ranks that have the bits of one process: the divisors of the number of logical shards."""
+    """Return the numbers of ranks with the bits of one process: the divisors of the number of logical shards."""
     return [1 << power for power in range(shards.bit_length())]
 
 
 def fit_mesh(mesh: MeshConfig, world: int, shards: int, logical_shards: int, batch_size: int) -> Mesh:
-    """The mesh of so many ranks; UserError where it does not fit them, or they do not fit the batch.
+    """Return the mesh of `world` ranks; raise UserError if it does not fit them, or they do not fit the batch.
 
     shards: logical shards in use: the largest power of two up to logical_shards and batch_size.
     """
@@ -162,13 +162,13 @@ def fit_mesh(mesh: MeshConfig, world: int, shards: int, logical_shards: int, bat
 
 
 def _start(mesh: MeshConfig, world: int, shards: int) -> str:
-    """The beginning of a way out: so many ranks, where they may be started."""
+    """Return the start of a remedy: a number of ranks, if the user may choose it."""
     fits = world <= shards and shards % world == world % mesh.expert == 0
     return f"start --ranks={world}, or " if fits else ""
 
 
 def _refuse_experts(expert: int, world: int, shards: int) -> None:
-    """UserError for ranks that cannot hold the experts in groups of so many."""
+    """Raise UserError if the ranks cannot form groups of `expert` ranks for the experts."""
     if world % expert:
         started = "1 rank was" if world == 1 else f"{world} ranks were"
         raise UserError(
@@ -184,7 +184,7 @@ def _refuse_experts(expert: int, world: int, shards: int) -> None:
 
 
 def _refuse_world(mesh: MeshConfig, world: int, shards: int, logical_shards: int, batch_size: int) -> None:
-    """UserError for ranks that would have no shard, or that change the order of sums without leave."""
+    """Raise UserError if a rank would have no shard, or if the order of sums would change without any_world."""
     fit = or_list(worlds(shards))
     if world > batch_size:
         raise UserError(

@@ -16,7 +16,7 @@ OPTIMIZERS = tuple(SPECS)
 _ROLES = tuple(role.name for role in _core.roles())
 _Section = TypeVar("_Section")
 
-# Which kinds of roles decay.
+# Roles to which weight decay applies.
 DECAYS = {
     "matrices": ("matrix",),
     "no_norm_no_bias": ("matrix", "table"),
@@ -25,7 +25,7 @@ DECAYS = {
 
 
 def _settings() -> dict[str, list[tuple[str, _core.OptimizerSetting]]]:
-    """Field of the config -> the optimizers that read it, each with its setting."""
+    """Return, for each config field, the optimizers that read it, each with its setting."""
     found: dict[str, list[tuple[str, _core.OptimizerSetting]]] = {}
     for spec in _core.optimizer_specs():
         for one in spec.settings:
@@ -37,7 +37,7 @@ _SETTINGS = _settings()
 
 
 def _setting(field: str, *, flags: tuple[str, ...] = (), later: bool = True) -> Any:
-    """A field whose default, bounds and meaning are those of the optimizers' settings that it is for."""
+    """Declare a field with default, bounds and meaning from the optimizers' settings."""
     readers = _SETTINGS[field]
     first = readers[0][1]
     bound = int if isinstance(first.default, int) else float
@@ -138,7 +138,7 @@ class OptimConfig:
 
 @dataclass(frozen=True)
 class GroupSpec:
-    """One group as it is written. selectors: patterns of names or role=<role>, with ! before those to leave out."""
+    """A parsed group. selectors: patterns of names or role=<role>; ! before a selector excludes."""
 
     optimizer: str
     selectors: tuple[str, ...]
@@ -146,7 +146,7 @@ class GroupSpec:
 
 
 def parse_groups(text: str) -> list[GroupSpec]:
-    """The groups of `optimizer: selector, ..., setting=value; ...`; ValueError says what is wrong with the string."""
+    """Parse the groups of `optimizer: selector, ..., setting=value; ...`; raise ValueError for a malformed string."""
     return [_parse_group(part) for part in text.split(";") if part.strip()]
 
 

@@ -1,4 +1,4 @@
-"""Where the value of a config field comes from: a default, a file or an argument."""
+"""The origin of a config field's value: a default, a file or an argument."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from mudd_core.config.suggest import nearest_field
 
 @dataclass(frozen=True)
 class Origin:
-    """Where the value of a field came from."""
+    """The origin of a field's value."""
 
     default: object  # of the grammar
-    file: str  # that set it; empty if none did
-    word: str  # of the command line; empty if none did
+    file: str  # file that set it; empty if none did
+    word: str  # argument of the command line; empty if none did
 
 
 class Key(NamedTuple):
@@ -34,7 +34,7 @@ class Key(NamedTuple):
 def origins_of_words(
     config: Config, file: str, words: Sequence[str], known: Sequence[str] = ()
 ) -> dict[str, Origin]:
-    """Where each value of a config of our own comes from: the family's default, the file, an argument."""
+    """Return the origin of each value of a mudd_core config: the family's default, the file, or an argument."""
     path, of_file = str(find_config(file)), {info.path: info.value for info in walk(read_config(file))}
     defaults = {info.path: info.value for info in walk(Config(model=type(config.model)()))}
     infos = list(walk(config))
@@ -52,9 +52,9 @@ def origins_of_words(
 
 
 def explained(config: Config, name: str, origins: Mapping[str, Origin], key: Key | None = None) -> str:
-    """Return value, default, file and argument of a field, or of the fields that a key of a program decides.
+    """Return value, default, file and argument of a field, or of the fields that a key of a program sets.
 
-    key: the fate and meaning of the key in words, and its fields.
+    key: description of the key, and its fields.
     """
     infos = {info.path: info for info in walk(config)}
     wanted = [path for path in key.fields if path in infos] if key is not None else []

@@ -1,8 +1,8 @@
-"""Command-line words to overrides of config fields.
+"""Parsing of command-line arguments into overrides of config fields.
 
-Four grammars give one list: `--config.train.steps=100` (also with a blank), `train.steps=100`,
-`+train.steps=100` and `++train.steps=100`, `--long-flag 100`. Values are read by the type of the field, so
-`data.path=007` stays a text.
+Four grammars are accepted: `--config.train.steps=100` (also with a space), `train.steps=100`,
+`+train.steps=100` and `++train.steps=100`, `--long-flag 100`. Values are parsed by the type of the field, so
+`data.path=007` stays a string.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from mudd_core.config.suggest import nearest, nearest_field, nearest_option
 from mudd_core.config.values import flag, number, whole
 
 AnyConfig = TypeVar("AnyConfig", bound="Sections")
-# A name that several sections have means the first of these: --seed is train.seed, --vocab-size is data.vocab_size.
-# Fields of lora have no short names: --rank would be taken for --ranks, and --dropout is another program's.
+# A leaf name in several sections means the first of these: --seed is train.seed, --vocab-size is data.vocab_size.
+# Fields of lora have no short names: --rank would be confused with --ranks, and --dropout is another program's option.
 _SECTIONS = (
     "train",
     "data",
@@ -47,7 +47,7 @@ _SECTIONS = (
 
 @dataclass(frozen=True)
 class Override:
-    """One `path = text` with the word it came from, for messages."""
+    """An override `path = text` with its argument, for messages."""
 
     path: str
     text: str
@@ -55,7 +55,7 @@ class Override:
 
 
 def typed_names(overrides: Sequence[Override]) -> dict[str, str]:
-    """For each field that a flag set: the flag and the field, as messages name them."""
+    """Return, for each field set by a flag, the flag and the field as shown in messages."""
     flags = {item.path: argument(item.word).option for item in overrides}
     return {
         path: f"{flag} ({path})" for path, flag in flags.items() if flag.startswith("--") and "." not in flag
@@ -63,7 +63,7 @@ def typed_names(overrides: Sequence[Override]) -> dict[str, str]:
 
 
 def parse_value(info: FieldInfo, text: str) -> Scalar:
-    """The text as the field's type; UserError names field, rule and text."""
+    """Parse a string as the field's type; raise UserError with field, rule and string."""
     name = f"[config] {info.path}"
     if info.kind is bool:
         return flag(name, text)
@@ -76,9 +76,9 @@ def parse_value(info: FieldInfo, text: str) -> Scalar:
 
 
 def field_path(name: str, infos: Sequence[FieldInfo], first: str = "") -> str | None:
-    """The field that a path, leaf or alias means, in a section or without; None if there is none.
+    """Return the field of a path, leaf or alias, with or without its section; None if there is none.
 
-    first: the section that is looked at first where several have the name; else the order is train, data, optim, ...
+    first: the section to prefer if several have the name; else the order is train, data, optim, ...
     """
     name = name.replace("-", "_")
     if any(info.path == name for info in infos):
@@ -97,7 +97,9 @@ def field_path(name: str, infos: Sequence[FieldInfo], first: str = "") -> str | 
 def _dashed(
     item: Argument, rest: Arguments, infos: Sequence[FieldInfo], known: Sequence[str], first: str
 ) -> Override:
-    """`--config.path=v`, `--config.path v`, `--flag=v` or `--flag v`; may take its value off `rest`."""
+    """Parse `--config.path=v`, `--config.path v`, `--flag=v` or `--flag v`; the value may be the next argument of
+    `rest`.
+    """
     name, word = item.key, item.raw
     path = item.name if item.name != name else field_path(name, infos, first)
     if path is None:
@@ -117,7 +119,7 @@ def _dashed(
 
 
 def _plain(item: Argument, known: Sequence[str]) -> Override:
-    """`path=v`, `+path=v` or `++path=v`."""
+    """Parse `path=v`, `+path=v` or `++path=v`."""
     word = item.raw
     if item.mark == "~":
         raise UserError(f"[arguments] {word}: fields of a typed config cannot be removed; set a value")
@@ -131,7 +133,7 @@ def _plain(item: Argument, known: Sequence[str]) -> Override:
 
 
 def named_in(words: Sequence[str], path: str) -> str:
-    """The FILE.py:NAME that the words give a field, in any grammar; empty without one."""
+    """Return the FILE.py:NAME that the arguments assign to a field, in any grammar; empty if there is none."""
     names = (path, "family") if path == FAMILY else (path,)
     found = ""
     for item, value in with_values(words):
@@ -141,7 +143,7 @@ def named_in(words: Sequence[str], path: str) -> str:
 
 
 def in_asked_family(config: AnyConfig, name: str) -> AnyConfig:
-    """The config with its model in the family of a file, whose fields the other words may name."""
+    """Return the config with a model of the family of a file, so that other arguments may set its fields."""
     if split_name(name) is None:
         return config
     name_own(FAMILY, name)
@@ -151,9 +153,9 @@ def in_asked_family(config: AnyConfig, name: str) -> AnyConfig:
 def split_words(
     words: Sequence[str], config: Sections, known: Sequence[str] = (), first: str = ""
 ) -> list[Override]:
-    """Overrides in the given words.
+    """Return the overrides in the given arguments.
 
-    known: commands and options, which a message may propose. first: section of `--name` where several have the name.
+    known: commands and options that a message may suggest. first: section of `--name` if several have the name.
     """
     infos = list(walk(in_asked_family(config, named_in(words, FAMILY))))
     arguments = Arguments(words)
@@ -167,22 +169,22 @@ _OLD_MICRO_BATCH = re.compile(r"micro[_-]batch(?![_-]size)")
 
 
 def _with_shards_in_a_run(config: AnyConfig, shards: int) -> AnyConfig:
-    """The config with train.micro_batch as earlier versions read it, and a note of its new name."""
+    """Return the config with train.micro_batch as in earlier versions; print a note about its new name."""
     size = config.train.sequences_of(shards)
     print(f"note: train.micro_batch={shards} counts shards; train.micro_batch_size={size} counts sequences")
     return replace_path(config, "train.micro_batch_size", size)
 
 
 def apply_overrides(config: AnyConfig, overrides: Sequence[Override]) -> AnyConfig:
-    """The config with every override set, in order; an unknown path is an error with the nearest name."""
+    """Return the config with all overrides applied in order; raise UserError with the nearest name for an unknown
+    path.
+    """
     families = [item.text for item in overrides if item.path == FAMILY and split_name(item.text)]
     config = in_asked_family(config, "".join(families[-1:]))
     before, fields, old_micro_batch = config.model, set[str](), -1
-    infos = (
-        {info.path: info for info in walk(config)} if overrides else {}
-    )  # an override changes values alone
+    infos = {info.path: info for info in walk(config)} if overrides else {}  # an override changes only values
     for item in overrides:
-        # An alias needs its section here: a bare leaf of several sections is a guess that `--leaf` alone makes.
+        # An alias needs its section here: only `--leaf` guesses the section of an ambiguous name.
         path = field_path(item.path, list(infos.values())) if "." in item.path else item.path
         if path is None or path not in infos:
             known = field_path(item.path, list(infos.values()))
@@ -197,13 +199,13 @@ def apply_overrides(config: AnyConfig, overrides: Sequence[Override]) -> AnyConf
             old_micro_batch = int(value) if _OLD_MICRO_BATCH.search(item.word) else -1
         config = replace_path(config, path, value)
         fields |= {path.removeprefix("model.")} if path.startswith("model.") else set()
-    if old_micro_batch >= 0:  # the batch and its shards are known now
+    if old_micro_batch >= 0:  # now the batch and its shards are known
         config = _with_shards_in_a_run(config, old_micro_batch)
     require_consistent(config, before, fields)
     return config
 
 
 def require_consistent(config: Sections, before: ModelConfig, fields: Set[str]) -> None:
-    """Raise UserError where the model's family forbids to change these of its fields alone. before: the old model."""
+    """Raise UserError if the model's family forbids changing only these fields. before: the old model."""
     if wrong := config.model.overridden(before, fields):
         raise UserError(f"[config] {wrong}")

@@ -1,7 +1,7 @@
-"""Python files of the user's that a field of the config names as FILE.py:NAME: an architecture, an optimizer, a reader.
+"""User files that a config field names as FILE.py:NAME: an architecture, an optimizer, a reader.
 
-A file is run once for each content, by importlib, from the very bytes whose hash is kept. Nothing but a command or a
-program that names the file runs it; a saved config alone never does: its values are held back until they are named.
+importlib runs a file once for each content, from the same bytes whose hash is recorded. A file runs only if a command
+or a program names it. A saved config alone never runs one: its values are held back until a command names them.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from typing import NoReturn
 from mudd_core.base.errors import UserError, in_one_line
 from mudd_core.base.regular_files import read_bytes
 
-files_read: list[Path] = []  # configs and files of the user's that were run, in this order
+files_read: list[Path] = []  # configs and user files that were run, in this order
 
 
 @dataclass(frozen=True)
 class OwnFile:
-    """A file that has been run. key: of the config field; file: the path as it was named; text: its bytes."""
+    """A file that has been run. key: the config field; file: the path as named; text: its bytes."""
 
     key: str
     file: str
@@ -35,12 +35,12 @@ class OwnFile:
 
     @property
     def sha256(self) -> str:
-        """Hash of the bytes, hex."""
+        """SHA-256 of the bytes, hex."""
         return sha256_of(self.text)
 
 
 def sha256_of(text: bytes) -> str:
-    """SHA-256, hex."""
+    """Return the SHA-256 in hex."""
     return hashlib.sha256(text).hexdigest()
 
 
@@ -48,38 +48,38 @@ _run: dict[tuple[str, str, str], OwnFile] = {}  # by key, file and hash
 _pinned: dict[tuple[str, str], OwnFile] = {}  # by key and value
 _offered: dict[
     tuple[str, str], Callable[[], bytes]
-] = {}  # by key and value: gives the bytes, or raises UserError
+] = {}  # by key and value: returns the bytes, or raises UserError
 _named: set[tuple[str, str]] = set()  # keys and values that a command or a program has named
-_held: set[tuple[str, str]] = set()  # keys and values that a saved config alone has named
-_running: dict[str, OwnFile] = {}  # by name of the module, from before its code runs
+_held: set[tuple[str, str]] = set()  # keys and values that only a saved config has named
+_running: dict[str, OwnFile] = {}  # by module name, set before the code runs
 
 
 class _FromText(importlib.machinery.SourceFileLoader):
-    """Loads a module from bytes that were read before, and writes no bytecode."""
+    """A loader of a module from given bytes, without bytecode."""
 
     def __init__(self, name: str, file: str, text: bytes) -> None:
         super().__init__(name, file)
         self._text = text
 
     def get_data(self, path: str) -> bytes:
-        """The bytes of the source."""
+        """Return the bytes of the source."""
         return self._text
 
     def path_stats(self, path: str) -> NoReturn:
-        """No bytecode is looked for."""
+        """Raise OSError, so that no bytecode is used."""
         raise OSError
 
 
 def split_name(value: str) -> tuple[str, str] | None:
-    """(FILE.py, NAME) of such a value; None for any other."""
+    """Return (FILE.py, NAME) of a value in this form; None for any other."""
     file, _, name = value.rpartition(":")
     return (file, name) if file.endswith(".py") else None
 
 
 def run_own(key: str, value: str, text: bytes | None = None) -> OwnFile:
-    """Run the file of FILE.py:NAME, unless these bytes have been run under this name before.
+    """Run the file of FILE.py:NAME, unless these bytes have been run under this name already.
 
-    text: its bytes, where they come from elsewhere (a run's copy, rank 0). UserError, in one line, for a file that is
+    text: its bytes, if they come from a run's copy or from rank 0. Raise UserError, one line, for a file that is
     missing or fails.
     """
     found = split_name(value)
@@ -96,18 +96,18 @@ def run_own(key: str, value: str, text: bytes | None = None) -> OwnFile:
 
 
 def pin(key: str, value: str, text: bytes) -> None:
-    """Run these bytes as FILE.py:NAME, and let file_of give them from now on, whatever is on the disk."""
+    """Run these bytes as FILE.py:NAME, and make file_of return them from now on, whatever is on disk."""
     _pinned[key, value] = run_own(key, value, text)
 
 
 def offer(key: str, value: str, read: Callable[[], bytes]) -> None:
-    """Let file_of run what `read` returns as FILE.py:NAME, when the file is needed; read raises UserError."""
+    """Make file_of run the result of `read` as FILE.py:NAME when the file is needed; read may raise UserError."""
     _pinned.pop((key, value), None)
     _offered[key, value] = read
 
 
 def hold_back(key: str, value: str) -> None:
-    """Note a FILE.py:NAME of a saved config: the file is not run from the disk before a command names it."""
+    """Record a FILE.py:NAME of a saved config: the file on disk does not run before a command names it."""
     found = split_name(value)
     known = (key, value) in _named or found is None or any(one[:2] == (key, found[0]) for one in _run)
     if not known:
@@ -115,7 +115,7 @@ def hold_back(key: str, value: str) -> None:
 
 
 def name_own(key: str, value: str) -> None:
-    """Note that a command or a program has named FILE.py:NAME, which may run from now on."""
+    """Record that a command or a program has named FILE.py:NAME, which may run from now on."""
     if split_name(value) is None:
         return
     _named.add((key, value))
@@ -125,12 +125,12 @@ def name_own(key: str, value: str) -> None:
 
 
 def has_run(key: str, sha256: str) -> bool:
-    """Return whether bytes of this hash have been run for the field in this process."""
+    """Return True if bytes with this hash have been run for the field in this process."""
     return any(one[0] == key and one[2] == sha256 for one in _run)
 
 
 def _require_named(key: str, value: str) -> None:
-    """UserError for a file that a saved config alone names."""
+    """Raise UserError for a file that only a saved config names."""
     if (key, value) in _held:
         raise UserError(
             f"[{key}] this config needs the code in {value}, and a command runs only files that it names; add "
@@ -140,7 +140,7 @@ def _require_named(key: str, value: str) -> None:
 
 
 def file_of(key: str, value: str) -> OwnFile:
-    """The file of FILE.py:NAME: as it is pinned or offered, else as it is now."""
+    """Return the file of FILE.py:NAME: the pinned or offered bytes, else the file on disk."""
     if (key, value) not in _pinned and (read := _offered.get((key, value))) is not None:
         pin(key, value, read())
     found = _pinned.get((key, value)) or run_own(key, value)
@@ -149,7 +149,7 @@ def file_of(key: str, value: str) -> OwnFile:
 
 
 def _show_lines(own: OwnFile) -> None:
-    """Let tracebacks and inspect show the lines that were run, not those that the file has by now."""
+    """Make tracebacks and inspect show the lines that were run, even if the file has changed."""
     lines = own.text.decode("utf-8", "replace").splitlines(keepends=True)
     linecache.cache[own.file] = (len(own.text), None, lines, own.file)
 
@@ -172,7 +172,7 @@ def _executed(key: str, file: str, text: bytes, name: str) -> OwnFile:
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
     own = OwnFile(key, file, text, module)
-    sys.modules[name] = module  # dataclasses and type hints look there
+    sys.modules[name] = module  # dataclasses and type hints look the module up there
     _running[name] = own
     _show_lines(own)
     try:
@@ -185,12 +185,12 @@ def _executed(key: str, file: str, text: bytes, name: str) -> OwnFile:
 
 
 def file_of_module(name: str) -> OwnFile | None:
-    """The file whose module has this name; None for other modules."""
+    """Return the file whose module has this name; None for other modules."""
     return _running.get(name)
 
 
 def fault_in_own_file(error: BaseException) -> str | None:
-    """One line with key, file and line of an error that a user's file raised; None for any other error."""
+    """Return one line with key, file and line of an error from a user's file; None for any other error."""
     by_file = {own.file: own for own in _running.values()}
     if isinstance(error, SyntaxError) and error.filename in by_file:
         return f"[{by_file[error.filename].key}] {error.filename}, line {error.lineno}: {error.msg}"
@@ -201,7 +201,7 @@ def fault_in_own_file(error: BaseException) -> str | None:
         and isinstance(error, ValueError | TypeError)
         and str(error).startswith("[custom]")
     ):
-        return f"{', '.join(by_file)}: {in_one_line(error)}"  # what a function of mc.custom gave
+        return f"{', '.join(by_file)}: {in_one_line(error)}"  # error in the result of a function of mc.custom
     if not frames:
         return None
     last = frames[-1]

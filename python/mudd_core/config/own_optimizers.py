@@ -1,4 +1,4 @@
-"""Optimizers of the user's own: functions in Python that take a place in the table of the core's optimizers."""
+"""User optimizers: Python functions that are entered in the table of the core's optimizers."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from mudd_core.config.optim import OPTIMIZERS, SPECS
 from mudd_core.config.own_files import OwnFile, file_of_module, run_own, split_name
 
 KEY = "optim.name"
-# update(w, g, state, lr, **settings): changes w in place, or gives the new weights.
+# update(w, g, state, lr, **settings): changes w in place, or returns the new weights.
 UpdateFunction: TypeAlias = "Callable[..., Float32 | None]"
 _Update = TypeVar("_Update", bound=UpdateFunction)
 
 
 @dataclass(frozen=True)
 class OwnOptimizer:
-    """An optimizer of the user's; file: that it is written in, where one was named."""
+    """A user's optimizer; file: its source, if one was named."""
 
     name: str
     update: UpdateFunction
@@ -32,7 +32,7 @@ class OwnOptimizer:
     file: OwnFile | None
 
     def enter(self) -> None:
-        """Take the place of its name in the table."""
+        """Enter the optimizer in the table under its name."""
         SPECS[self.name] = _core.add_own_optimizer(
             self.name, partial(_checked, self), list(self.state), self.settings, self.whole
         )
@@ -42,7 +42,7 @@ class OwnOptimizer:
 def _checked(
     own: OwnOptimizer, w: Float32, g: Float32, state: dict[str, Float32], lr: float, **settings: float
 ) -> Float32:
-    """The new weights; UserError where they or the state have another shape or type than w."""
+    """Return the new weights; raise UserError if they or the state have another shape or dtype than w."""
     made = own.update(w, g, state, lr, **settings)
     made = w if made is None else made
     for name, array in [
@@ -57,16 +57,17 @@ def _checked(
 
 
 _current: dict[str, OwnOptimizer] = {}
-_versions: dict[tuple[str, str], OwnOptimizer] = {}  # of files, by name and hash
+_versions: dict[tuple[str, str], OwnOptimizer] = {}  # optimizers of files, by name and hash
 
 
 def register_optimizer(update: _Update, *, state: Sequence[str] = ("m",), whole: bool = False) -> _Update:
-    """Make a function known as an optimizer, for optim.name; returns the function.
+    """Register a function as an optimizer for optim.name; return the function.
 
-    update: `update(w, g, state, lr)` on float32 arrays changes w in place or gives the new weights. state: a dict of
-    arrays under the given names, one or two, zeros at first, and of the numbers step (from 1), decay (fraction of w to
-    take away) and eps. Keyword arguments get the fields optim.<name>. By default the arrays are runs of weights of any
-    length, and the update must treat each weight alone; whole: they are the matrices of blocks, and adamw has the rest.
+    update: `update(w, g, state, lr)` on float32 arrays changes w in place or returns the new weights. Its state is a
+    dict of the one or two named arrays, initially zero, and the scalars step (from 1), decay (fraction of w to
+    subtract) and eps. Its keyword arguments are set from the fields optim.<name>. By default the arrays are runs of
+    weights of any length, and the update must be elementwise. whole: the arrays are the matrices of blocks; adamw
+    updates the rest.
     """
     name = str(getattr(update, "__name__", ""))
     settings = _settings(update)
@@ -93,7 +94,7 @@ def register_optimizer(update: _Update, *, state: Sequence[str] = ("m",), whole:
 
 
 def _settings(update: UpdateFunction) -> dict[str, bool | int | float]:
-    """The keyword arguments and their defaults; TypeError for a function of other arguments."""
+    """Return the keyword arguments and their defaults; raise TypeError for another signature."""
     wanted = "[register_optimizer] update: expected update(w, g, state, lr)"
     if not callable(update):
         raise TypeError(f"{wanted}, got {type(update).__name__}")
@@ -116,7 +117,7 @@ def _settings(update: UpdateFunction) -> dict[str, bool | int | float]:
 
 
 def named_optimizer(name: str, text: bytes | None = None) -> OwnOptimizer:
-    """The optimizer FILE.py:NAME, its file run as it is now; text: its bytes, where they come from elsewhere."""
+    """Return the optimizer FILE.py:NAME after running its file; text: its bytes, if they do not come from the disk."""
     own = run_own(KEY, name, text)
     found = _versions.get((name, own.sha256))
     if found is None:
@@ -131,23 +132,23 @@ def named_optimizer(name: str, text: bytes | None = None) -> OwnOptimizer:
 
 
 def run_named_optimizer(name: str) -> None:
-    """Run the file of FILE.py:NAME unless it has been; nothing for the name of another optimizer."""
+    """Run the file of FILE.py:NAME unless it has run already; do nothing for other optimizers."""
     if split_name(name) is not None and name not in SPECS:
         named_optimizer(name)
 
 
 def own_optimizer(name: str) -> OwnOptimizer | None:
-    """The optimizer of this name if it is the user's own, else None."""
+    """Return the user's optimizer of this name, else None."""
     return _current.get(name)
 
 
 def own_optimizers() -> list[OwnOptimizer]:
-    """All that are registered in this process."""
+    """Return all user optimizers registered in this process."""
     return list(_current.values())
 
 
 def name_fault(name: str) -> str | None:
-    """What is wrong with optim.name=FILE.py:NAME; None for one whose file has been run, and for other names."""
+    """Return the fault of optim.name=FILE.py:NAME; None if its file has been run, and for other names."""
     if split_name(name) is None or name in SPECS:
         return None
     return (
@@ -157,7 +158,7 @@ def name_fault(name: str) -> str | None:
 
 
 def slow_note(name: str) -> str:
-    """A line for the user about an optimizer in Python; empty for one of the core."""
+    """Return a note for the user about an optimizer in Python; empty for one of the core."""
     if name not in _current:
         return ""
     return (

@@ -1,7 +1,7 @@
-"""The pipelines of `data.pipeline` and the protocols of `eval.protocol`, as help, choices and checks need them.
+"""The pipelines of `data.pipeline` and the protocols of `eval.protocol`, for help, choices and checks.
 
-The lists are here because config may not import the code that reads data. data/pipelines/<name>.py has the code of a
-pipeline, and run/build/protocols.py that of the protocols.
+The lists are here because config may not import the code that reads data: data/pipelines/<name>.py for pipelines and
+run/build/protocols.py for protocols.
 """
 
 from __future__ import annotations
@@ -10,20 +10,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-KEY = "data.pipeline"  # names one of these, or a reader of the user's
+KEY = "data.pipeline"  # names one of these, or a user's reader
 
 
 @dataclass(frozen=True)
 class PipelineSpec:
-    """One pipeline, as settings see it.
+    """The properties of a pipeline that settings depend on.
 
-    protocol: of its validation, a name of PROTOCOLS. earlier_protocol: what `auto` meant in earlier versions;
-    their runs keep it. ids_alone: needs no tokenizer. shuffles: with data.shuffle=auto. cursor_members: of the place of
-    a stream in a checkpoint; empty where data.cache=stream is not supported. by_number: a stream reads documents in its
-    own order. endless: has no end of an epoch. mixes_epochs: its order depends on data.epochs. plain_text: reads plain
-    files of text in one place too. conversations: records hold messages, not a text. folder: which files of a folder
-    are taken. leaves_out: rows may have targets that do not count. has_records: data.bad_records=drop leaves out those
-    that cannot be read.
+    protocol: of its validation, a name of PROTOCOLS. earlier_protocol: meaning of `auto` in earlier versions, which
+    their runs keep. ids_alone: needs no tokenizer. shuffles: with data.shuffle=auto. cursor_members: keys of a stream's
+    position in a checkpoint; empty if data.cache=stream is not supported. by_number: a stream reads documents in its
+    own order. endless: has no end of an epoch. mixes_epochs: its order depends on data.epochs. plain_text: also reads
+    plain text files. conversations: records contain messages instead of a text. folder: the files of a folder that are
+    read. leaves_out: sequences may have ignored targets. has_records: data.bad_records=drop skips unreadable records.
     """
 
     name: str
@@ -44,7 +43,7 @@ class PipelineSpec:
 
     @property
     def streams(self) -> bool:
-        """Whether documents can be tokenized ahead of the training."""
+        """True if documents can be tokenized ahead of training."""
         return bool(self.cursor_members)
 
 
@@ -95,23 +94,23 @@ _OF_USER = PipelineSpec("", has_records=False)
 
 
 def spec_of(name: str) -> PipelineSpec:
-    """Return the facts of a pipeline, and of a reader of the user's for any other name."""
+    """Return the properties of a pipeline; for any other name, those of a user's reader."""
     return PIPELINES.get(name, _OF_USER)
 
 
 def listed(specs: Iterable[PipelineSpec], last: str) -> str:
-    """Return the names in a sentence: `a, b and c`. last: the word before the last name."""
+    """Return the names as a phrase: `a, b and c`. last: the conjunction before the last name."""
     names = [one.name for one in specs]
     return f"{', '.join(names[:-1])} {last} {names[-1]}" if len(names) > 1 else "".join(names)
 
 
 @dataclass(frozen=True)
 class EvalProtocol:
-    """A protocol: which rows are validated, and what their mean is over.
+    """A protocol: the sequences to validate, and the form of their mean.
 
-    mean: over all targets, of batches over their slots, or the same with the mean of weights below it. last: what a
-    batch is that the rows do not fill. counts: what eval.documents counts: rows, ends of documents inside rows, or
-    documents before they are cut. validates_all: the command `validate` ignores eval.max_batches.
+    mean: over all targets, of batches over their positions, or the latter divided by the mean weight. last: treatment
+    of an incomplete batch. counts: unit of eval.documents: sequences, ends of documents inside sequences, or documents
+    before they are split. validates_all: the command `validate` ignores eval.max_batches.
     """
 
     name: str
@@ -121,7 +120,7 @@ class EvalProtocol:
     validates_all: bool = False
 
 
-WHOLE_BATCHES = "whole_batches"  # of each group of files, as MUDDFormer's program takes them
+WHOLE_BATCHES = "whole_batches"  # of each group of files, as in MUDDFormer's program
 _PROTOCOLS = (
     EvalProtocol("text", counts="ends"),
     EvalProtocol(WHOLE_BATCHES),

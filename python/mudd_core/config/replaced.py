@@ -1,4 +1,4 @@
-"""A copy of a config with other values: what Config.replace and a dict of overrides do."""
+"""Copies of a config with other values, for Config.replace and a dict of overrides."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     import numpy as np
     from _typeshed import DataclassInstance
 
-# A field's value; of a section its dataclass, or a dict of its fields.
+# A field's value; for a section its dataclass or a dict of its fields.
 Value: TypeAlias = "Scalar | os.PathLike[str] | np.generic | DataclassInstance | Mapping[str, Value]"
 Changes: TypeAlias = "Mapping[str, Value]"
 
 
 def with_changes(config: AnyConfig, changes: Changes) -> AnyConfig:
-    """The checked config with the fields of `changes` set, in their order: {"train.steps": 20, "model": {...}}.
+    """Return the checked config with the fields of `changes` set in order: {"train.steps": 20, "model": {...}}.
 
-    A dict of a section sets its fields; one of the model that names a family is a new model. UserError names the field,
-    the value and the nearest field there is.
+    A dict of a section sets its fields; a dict of the model with a family creates a new model. Raise UserError with the
+    field, the value and the nearest existing field.
     """
     before, touched = config.model, set[str]()
     for name, value in _leaves(changes):
@@ -54,7 +54,7 @@ def with_changes(config: AnyConfig, changes: Changes) -> AnyConfig:
 
 
 def _leaves(changes: Changes, prefix: str = "") -> Iterator[tuple[str, Value]]:
-    """Dotted paths and values; a model with its family stays whole."""
+    """Yield dotted paths and values; a model with a family stays one value."""
     for name, value in changes.items():
         path = f"{prefix}{name}"
         if isinstance(value, Mapping) and not (path == "model" and "family" in value):
@@ -72,7 +72,7 @@ def _sections(config: Sections) -> list[str]:
 
 
 def _section(config: Sections, name: str, value: Value) -> DataclassInstance:
-    """The new section: one of the same kind, or of any family for the model."""
+    """Return the new section: of the same type, or of any family for the model."""
     wanted = type(getattr(config, name))
     found = section_of(wanted, value, name) if isinstance(value, Mapping) else value
     of_model = name == "model" and hasattr(found, "family")
@@ -83,7 +83,7 @@ def _section(config: Sections, name: str, value: Value) -> DataclassInstance:
 
 
 def _field(config: Sections, name: str) -> FieldInfo:
-    """The field of a dotted name, or of an alias with its section; UserError where there is none."""
+    """Return the field of a dotted name, or of an alias with its section; raise UserError if there is none."""
     infos = {info.path: info for info in walk(config)}
     known = field_path(name, list(infos.values()))
     path = known if "." in name else name
@@ -95,7 +95,7 @@ def _field(config: Sections, name: str) -> FieldInfo:
 
 
 def _scalar(info: FieldInfo, value: Value) -> Scalar:
-    """The value as the field has it: a NumPy number as Python's own, a path as a string."""
+    """Return the value in the field's type: a NumPy scalar as a Python one, a path as a string."""
     item = getattr(value, "item", None)  # without importing NumPy
     plain = item() if callable(item) else value
     plain = os.fspath(plain) if isinstance(plain, os.PathLike) and info.kind is str else plain

@@ -1,4 +1,4 @@
-"""Rules between the fields of a config whose fields are right, one message for each broken rule."""
+"""Rules between the fields of a config, once single fields are valid; one message for each broken rule."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from mudd_core.config.schema import Sections, StartConfig
 from mudd_core.config.train import profile_window, save_steps
 from mudd_core.config.tune import last_blocks
 
-_MOST_TOKENS = 2**31 - 1  # of a batch: its ids are counted in 32 bits
+_MOST_TOKENS = 2**31 - 1  # ids of a batch: their number must fit into 32 bits
 
 
 def faults_between(config: Sections) -> list[str]:
-    """Return the broken rules, those of the model first."""
+    """Return the broken rules, starting with the model."""
     faults = (
         _model_faults(config)
         + _train_faults(config)
@@ -92,7 +92,7 @@ def _train_faults(config: Sections) -> list[str]:
 
 
 def _spelling_faults(config: Sections) -> list[str]:
-    """Return the faults of strings with a form: train.profile, train.save_at and optim.groups."""
+    """Return the faults of structured strings: train.profile, train.save_at and optim.groups."""
     train, optim, faults = config.train, config.optim, list[str]()
     if train.profile:
         try:
@@ -133,7 +133,7 @@ def _start_faults(start: StartConfig) -> list[str]:
 
 
 def _validation_faults(config: Sections) -> list[str]:
-    """The faults of fields that compare validations."""
+    """Return the faults of fields that compare validations."""
     train, faults = config.train, []
     periodic = train.eval_every or config.eval.every_tokens or train.epochs
     for name, is_set in (("patience", train.patience > 0), ("keep_best", train.keep_best)):
@@ -149,7 +149,7 @@ def _validation_faults(config: Sections) -> list[str]:
 def _path_faults(config: Sections) -> list[str]:
     paths = {"data.cache_dir": mapped(config.data.cache_dir, config.storage.map)}
     source = readable(config.start.load_parameters_path, config.storage.map)
-    if not is_bucket(source):  # the run there is fetched at the start
+    if not is_bucket(source):  # a run there is downloaded at the start
         paths["start.load_parameters_path"] = source
     return [f"{name}: {fault}" for name, path in paths.items() if (fault := url_fault(path))]
 
@@ -165,7 +165,7 @@ def _bad_record_faults(config: Sections) -> list[str]:
 
 
 def protocol_faults(config: Sections) -> list[str]:
-    """A message if eval.protocol is that of another pipeline."""
+    """Return a message if eval.protocol belongs to another pipeline."""
     pipeline, asked = config.data.pipeline, config.eval.protocol
     spec = spec_of(pipeline)
     known = [name for name in ("auto", spec.protocol, spec.earlier_protocol) if name]
@@ -176,7 +176,7 @@ def protocol_faults(config: Sections) -> list[str]:
 
 
 def stream_faults(config: Sections) -> list[str]:
-    """Why the data of a config cannot be streamed, each with the way out."""
+    """Return the reasons why a config's data cannot be streamed, each with an alternative."""
     data, faults = config.data, []
     if not spec_of(data.pipeline).streams:
         streamed = listed((one for one in PIPELINES.values() if one.streams), "or")
@@ -195,12 +195,12 @@ def stream_faults(config: Sections) -> list[str]:
 
 
 def _asked_stream_faults(config: Sections) -> list[str]:
-    """The same where the config asks for a stream."""
+    """Return the faults of stream_faults if the config requests a stream."""
     return [f"data.cache={fault}" for fault in stream_faults(config)] if config.data.cache == "stream" else []
 
 
 def tune_faults(config: Sections) -> list[str]:
-    """The broken rules of the sections tune and lora."""
+    """Return the broken rules of the sections tune and lora."""
     method, lora, start, faults = config.tune.method, config.lora, config.start, list[str]()
     if method not in ("lora", "full"):
         if not (count := last_blocks(method)):

@@ -1,4 +1,4 @@
-"""The config of a run: its sections, and the copy of it with other values."""
+"""The config of a run: its sections, and copies with other values."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from mudd_core.config.tune import ADAPTERS, last_blocks
 
 @dataclass(frozen=True)
 class Config(Sections):
-    """A run. Config files return one of these from get_config(); a section may be given as a dict of its fields."""
+    """The config of a run. get_config() of a config file returns one; a section may be a dict of its fields."""
 
     @overload
     def replace(self, field: str, value: Value) -> Config: ...
     @overload
     def replace(self, field: Changes) -> Config: ...
     def replace(self, field: str | Changes, value: Value | None = None) -> Config:
-        """A checked copy with other values: `replace("train.steps", 20)` or `replace({"train.steps": 20, ...})`.
+        """Return a checked copy with other values: `replace("train.steps", 20)` or `replace({"train.steps": 20, ...})`.
 
-        A section takes a dict of its fields or its dataclass, a model with a "family" is a new one. UserError (a
-        ValueError) names the field, the value and the nearest field there is.
+        A section may be a dict of its fields or its dataclass; a model with a "family" is a new one. Raise UserError (a
+        ValueError) with the field, the value and the nearest existing field.
         """
         if isinstance(field, Mapping):
             return with_changes(self, field)
@@ -47,7 +47,7 @@ class Config(Sections):
 
     @property
     def trained(self) -> str:
-        """Patterns of the names that train (train.trainable, tune.method); empty = all."""
+        """Patterns of the parameters that train (train.trainable, tune.method); empty: all."""
         method = self.tune.method
         if method == "lora":
             return ADAPTERS

@@ -1,4 +1,4 @@
-"""A config as JSON: saved with the run, hashed, read back for a resume and compared with what was asked."""
+"""A config as JSON: saved with the run, hashed, and compared with the requested config on resume."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from mudd_core.config.train import MICRO_BATCH_SIZE
 
 
 def to_dict(config: Config) -> JsonObject:
-    """Nested plain values; `model` carries its family, and a protocol that `auto` chose differently once its name."""
+    """Return nested plain values; `model` includes its family, and a protocol is named if `auto` once meant another."""
     values = dataclasses.asdict(config)
     if spec_of(config.data.pipeline).earlier_protocol:
         values["eval"]["protocol"] = protocol_of(config)
@@ -32,12 +32,12 @@ def to_dict(config: Config) -> JsonObject:
 
 
 def to_json(config: Config) -> str:
-    """Readable JSON, fields in declaration order, ending in a newline."""
+    """Return readable JSON with fields in declaration order and a final newline."""
     return json.dumps(to_dict(config), indent=2) + "\n"
 
 
 def with_bound_values(config: Config) -> Config:
-    """Return the config that a run stores: its `bound_fields` have their values in effect."""
+    """Return the config that a run stores: its `bound_fields` have their effective values."""
     if MICRO_BATCH_SIZE not in config.bound_fields:
         return config
     bound: Config = replace_path(config, MICRO_BATCH_SIZE, config.train.sequences_per_run())
@@ -45,15 +45,17 @@ def with_bound_values(config: Config) -> Config:
 
 
 def config_hash(config: Config) -> str:
-    """SHA-256 (hex) of the fields that shape the training.
+    """Return the SHA-256 (hex) of the fields that affect training.
 
-    Fields that may change on resume do not count, nor do defaults of fields that are newer than saved runs.
+    It omits fields that may change on resume, and defaults of fields that are newer than saved runs.
     """
     config = with_bound_values(config)
     kept = {info.path: info.value for info in walk(config) if info.hashed}
-    # 1 and 1.0 are the same number to a float field
+    # 1 and 1.0 are equal in a float field
     kinds = {info.path: info.kind for info in walk(config)}
-    if spec_of(config.data.pipeline).earlier_protocol:  # what `auto` means changed, and decides no training
+    if spec_of(
+        config.data.pipeline
+    ).earlier_protocol:  # the meaning of `auto` has changed, and it does not affect training
         kept.pop("eval.protocol", None)
     plain = {path: float(value) if kinds[path] is float else value for path, value in kept.items()}
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
@@ -64,7 +66,7 @@ def _build(cls: type, raw: Json, path: str) -> object:
         raise UserError(f"[config] {path or 'config'}: expected a JSON object, got {type(raw).__name__}")
     if path == "model" and "family" not in raw:
         raise UserError(f"[config] model.family: expected one of {', '.join(FAMILIES)}, got None")
-    if path:  # sections have no sections of their own
+    if path:  # sections are not nested
         return section_of(cls, raw, path, saved=True)
     hints = typing.get_type_hints(cls)
     values: dict[str, object] = {}
@@ -75,7 +77,7 @@ def _build(cls: type, raw: Json, path: str) -> object:
 
 
 def _hold_back_code(raw: Json) -> None:
-    """Let no file that this config names run before a command names it."""
+    """Prevent files named in this config from running before a command names them."""
     for key in (FAMILY, OPTIMIZER, READER):
         section, _, name = key.partition(".")
         values = raw.get(section) if isinstance(raw, Mapping) else None
@@ -85,9 +87,9 @@ def _hold_back_code(raw: Json) -> None:
 
 
 def from_dict(raw: Json) -> Config:
-    """The config of `to_dict`; absent fields keep their default, unknown ones are refused.
+    """Return the config of `to_dict`; absent fields have their default, unknown ones raise UserError.
 
-    `auto` of a pipeline whose protocol `to_dict` names today was another protocol in earlier versions.
+    If `to_dict` names a pipeline's protocol today, `auto` in a saved config means the protocol of earlier versions.
     """
     config = _build(Config, raw, "")
     assert isinstance(config, Config)
@@ -100,7 +102,7 @@ def from_dict(raw: Json) -> Config:
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """A field that two configs set differently."""
+    """A field with different values in two configs."""
 
     path: str
     saved: Scalar | None
@@ -112,7 +114,9 @@ class Difference:
 
 
 def differences(saved: Config, asked: Config) -> list[Difference]:
-    """Fields that differ, in the order of the asked config; two spellings of one bound value are equal."""
+    """Return the fields that differ, in the order of the requested config; two spellings of one bound value are
+    equal.
+    """
     saved, asked = with_bound_values(saved), with_bound_values(asked)
     old = {info.path: info for info in walk(saved)}
     new = {info.path: info for info in walk(asked)}
@@ -120,7 +124,7 @@ def differences(saved: Config, asked: Config) -> list[Difference]:
     for path in [*new, *(name for name in old if name not in new)]:
         left = old[path].value if path in old else None
         right = new[path].value if path in new else None
-        if path == "eval.protocol" and right == "auto":  # that of the run
+        if path == "eval.protocol" and right == "auto":  # the run's own value
             continue
         if left != right:
             found.append(Difference(path, left, right, (new.get(path) or old[path]).free_on_resume))
@@ -128,9 +132,9 @@ def differences(saved: Config, asked: Config) -> list[Difference]:
 
 
 def merge_for_resume(saved: Config, asked: Config) -> tuple[Config, list[Difference]]:
-    """The saved config with the asked values of the free fields, and which those were.
+    """Return the saved config with the requested values of free fields, and the list of changed fields.
 
-    Raises UserError with the list when a field differs that would change the training.
+    Raise UserError with the list if a field differs that would change training.
     """
     changed = differences(saved, asked)
     fixed = [change for change in changed if not change.free_on_resume]

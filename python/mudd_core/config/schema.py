@@ -1,4 +1,4 @@
-"""The whole configuration of a run: frozen, nested, typed; every field says its meaning and unit."""
+"""The whole configuration of a run: frozen, nested, typed; every field has a meaning and a unit."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class SampleConfig:
 
 @dataclass(frozen=True)
 class StartConfig:
-    """What a new run starts from, if not from initial values; with tune.method=lora the base of every start."""
+    """Weights that a new run starts from instead of random ones; with tune.method=lora, the base of every start."""
 
     load_parameters_path: str = opt(
         "",
@@ -151,7 +151,7 @@ class StartConfig:
 
 @dataclass(frozen=True)
 class Sections:
-    """The sections of a Config, with the values that follow from several of them."""
+    """The sections of a Config, and values derived from several of them."""
 
     name: str = opt("run", "name of the run; the default work directory is runs/<name>", free=True)
     model: ModelConfig = field(default_factory=TransformerPPConfig)
@@ -182,22 +182,22 @@ class Sections:
 
     @property
     def order_seed(self) -> int:
-        """The seed of the data order: data.seed, or train.seed where that is -1."""
+        """The seed of the data order: data.seed, or train.seed if that is -1."""
         return self.train.seed if self.data.seed < 0 else self.data.seed
 
     @property
     def bound_fields(self) -> tuple[str, ...]:
-        """Fields that are declared free and may not change on resume with this config's other values."""
+        """Fields that are declared free but may not change on resume with this config's other values."""
         return (MICRO_BATCH_SIZE,) if self.loss.normalize == "micro_mean" else ()
 
     def target_counts_at(self, step: int) -> bool:
-        """Return whether a validation at `step` is in the MLPerf log and is compared with eval.target_loss."""
-        # The benchmark's program does both at steps that log_frequency divides; runs without log.mllog do it always.
+        """Return True if a validation at `step` is in the MLPerf log and compared with eval.target_loss."""
+        # The benchmark's program does both at multiples of log_frequency; runs without log.mllog at every validation.
         return not self.log.mllog or step % self.train.log_every == 0
 
     @property
     def schedule_steps(self) -> int:
-        """Updates of warm-up and decay together."""
+        """Number of updates of warm-up and decay together."""
         return self.optim.schedule_steps or self.train.steps
 
 
@@ -209,7 +209,7 @@ for _family in FAMILIES.values():
 
 
 def fields_of_all() -> list[FieldInfo]:
-    """The fields of the configs of all families, each path once."""
+    """Return the fields of the configs of all families, each path once."""
     found: dict[str, FieldInfo] = {}
     for family in FAMILIES.values():
         found |= {info.path: info for info in walk(Sections(model=family.config()))}
@@ -217,21 +217,23 @@ def fields_of_all() -> list[FieldInfo]:
 
 
 def shard_count(config: Sections) -> int:
-    """Logical shards in use: train.logical_shards, capped at the largest power of two not above the batch."""
+    """Return the logical shards in use: train.logical_shards, capped at the largest power of two up to the batch
+    size.
+    """
     return config.train.shard_count()
 
 
 def protocol_of(config: Sections) -> str:
-    """The protocol in force: what eval.protocol names, else that of data.pipeline."""
+    """Return the effective protocol: eval.protocol, else the protocol of data.pipeline."""
     asked = config.eval.protocol
     return spec_of(config.data.pipeline).protocol if asked == "auto" else asked
 
 
 def validation_batch(config: Sections) -> int:
-    """Return the rows of a validation batch."""
+    """Return the number of sequences in a validation batch."""
     return config.eval.batch_size or config.train.batch_size
 
 
 def lora_of(config: Sections) -> LoraConfig | None:
-    """The adapters that a run has, if it trains some."""
+    """Return the adapters of a run, or None if it trains none."""
     return config.lora if config.tune.method == "lora" else None

@@ -1,4 +1,4 @@
-"""Sections of a config: made from fields by name, and never changed in place."""
+"""Sections of a config: created from fields by name, and never changed in place."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ RENAMED = {"train.micro_batch"}  # fields of earlier versions that the dataclass
 
 
 def section_of(cls: type, raw: Mapping[str, object], path: str, *, saved: bool = False) -> object:
-    """The dataclass of these fields; UserError for an unknown name. path: of the section, empty for the config itself.
+    """Return the dataclass of these fields; raise UserError for an unknown name. path: of the section, empty for the
+    config.
 
-    A model is of the family that `raw` names, else of `cls`. saved: of a JSON file, which runs no file of the user's.
+    A model belongs to the family in `raw`, else to `cls`. saved: `raw` comes from a JSON file and runs no user file.
     """
     if path == "model" and "family" in raw:
         family = raw["family"]
@@ -48,7 +49,7 @@ def section_of(cls: type, raw: Mapping[str, object], path: str, *, saved: bool =
 
 
 def explain_assignment(cls: type, section: str) -> None:
-    """Make a frozen dataclass say at an assignment that `replace` makes a changed config. section: empty for Config."""
+    """Make an assignment to a frozen dataclass raise an error that names `replace`. section: empty for Config."""
 
     def refuse(self: DataclassInstance, name: str, value: Assigned) -> NoReturn:
         path = f"{section}.{name}" if section else name

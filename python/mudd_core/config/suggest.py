@@ -1,4 +1,4 @@
-"""`did you mean`: the closest of the names there are, or nothing where none is close."""
+"""Suggestions, `did you mean`: the closest existing name, or nothing if none is close."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from collections.abc import Iterable, Sequence
 from mudd_core.config.fields import FieldInfo
 from mudd_core.config.foreign import NOTES, SETTINGS
 
-FAIR = 0.7  # least likeness of a suggestion: `--version` and `precision` have 0.63
-_NEAR = 0.1  # what the same section, or being a field, counts
+FAIR = 0.7  # minimum similarity of a suggestion: `--version` and `precision` have 0.63
+_NEAR = 0.1  # bonus for the same section, or for a field
 
 
 def likeness(one: str, other: str) -> float:
-    """Likeness of two names in [0, 1]; dashes and underscores are the same."""
+    """Return the similarity of two names in [0, 1]; dashes equal underscores."""
     left, right = (name.lstrip("-").replace("-", "_").lower() for name in (one, other))
     return difflib.SequenceMatcher(None, left, right).ratio()
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """`; did you mean 'x'?` for the closest of the names, or nothing."""
+    """Return `; did you mean 'x'?` for the closest name, or an empty string."""
     return _question(
         max(((likeness(name, one), one) for one in names), default=(0.0, ""), key=lambda x: x[0])
     )
 
 
 def nearest_field(name: str, infos: Sequence[FieldInfo]) -> str:
-    """The same for a dotted field: its last part is compared with leaves and aliases, then the section."""
+    """Return the suggestion for a dotted field: compare its last part with leaves and aliases, then the section."""
     if (known := _setting(name, infos)) is not None:
         return known
     section, _, leaf = name.rpartition(".")
@@ -42,7 +42,7 @@ def nearest_field(name: str, infos: Sequence[FieldInfo]) -> str:
 
 
 def nearest_option(name: str, infos: Sequence[FieldInfo], options: Iterable[str]) -> str:
-    """The same for `--name`: leaves and aliases of fields before other options."""
+    """Return the suggestion for `--name`: leaves and aliases of fields before other options."""
     if (known := _setting(name, infos, dashed=True)) is not None:
         return known
     leaves = [word for info in infos for word in (info.path.rpartition(".")[2], *info.flags)]
@@ -52,22 +52,22 @@ def nearest_option(name: str, infos: Sequence[FieldInfo], options: Iterable[str]
         (like, like, word) for like, word in others
     ]
     typed = "--" + name.lstrip("-").replace("_", "-")
-    ranked = [found for found in ranked if found[2] != typed]  # the refused name itself
+    ranked = [found for found in ranked if found[2] != typed]  # the rejected name itself
     _, like, word = max(ranked, default=(0.0, 0.0, ""), key=lambda found: found[0])
     return _question((like, word))
 
 
 def foreign_name(name: str, infos: Sequence[FieldInfo]) -> str | None:
-    """The setting of another program that a name means, as foreign.SETTINGS has it; None for other names."""
+    """Return the setting of another program in foreign.SETTINGS that a name means; None for other names."""
     plain = name.lstrip("-").replace("-", "_").lower()
     theirs = plain if plain in SETTINGS else plain.replace(".", "_")
     if theirs not in SETTINGS:
         theirs = plain.rpartition(".")[2]  # trainer.max_epochs
-    return theirs if theirs in SETTINGS and infos else None  # no fields: a tool with options of its own alone
+    return theirs if theirs in SETTINGS and infos else None  # no fields: a tool that has only options
 
 
 def _setting(name: str, infos: Sequence[FieldInfo], *, dashed: bool = False) -> str | None:
-    """The question and the note for a setting of another program, empty where it has neither; None for other names."""
+    """Return question and note for a setting of another program, empty if it has neither; None for other names."""
     if (theirs := foreign_name(name, infos)) is None:
         return None
     note = f"; {NOTES[theirs]}" if theirs in NOTES else ""
@@ -77,7 +77,7 @@ def _setting(name: str, infos: Sequence[FieldInfo], *, dashed: bool = False) -> 
 
 
 def _ours(ours: str, infos: Sequence[FieldInfo], *, dashed: bool) -> str:
-    """The question for a field or option of ours; empty for a field that the config does not have."""
+    """Return the question that suggests our field or option; empty for a field that the config does not have."""
     if ours.startswith("--"):
         return _question((1.0, ours))
     leaf = ours.rpartition(".")[2]

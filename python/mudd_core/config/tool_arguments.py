@@ -1,4 +1,4 @@
-"""Arguments of a tool (a command with options of its own): one screen of help, and errors like all others."""
+"""Arguments of a tool (a command with its own options): one screen of help, and the usual form of errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mudd_core.config.values import KINDS, LARGEST_COUNT, mismatch, number, whol
 Number = TypeVar("Number", int, float)
 
 _RUN = "runs/small"
-# What a message writes for a required option that was left out.
+# Placeholder in messages for a missing required option.
 _EXAMPLES = {
     "--config": "--config=small.py",
     "--to": "--to=exported",
@@ -30,12 +30,12 @@ _EXAMPLES = {
     "check|transfer": "check",
     "RUN": _RUN,
 }
-_REQUIRED = "the following arguments are required: "  # as argparse begins its message
+_REQUIRED = "the following arguments are required: "  # start of argparse's message
 FIELDS = "Other arguments set fields of the config, like {example}; `{program} --help=all` lists them."
 
 
 def whole_number(low: int | None = None, high: int | None = None) -> Callable[[str], int]:
-    """An argparse type: a whole number, 1e3 and 1_000 included, within these bounds."""
+    """Return an argparse type for integers within bounds, including 1e3 and 1_000."""
 
     def read(text: str) -> int:
         found = whole("", text, low, high)
@@ -47,7 +47,7 @@ def whole_number(low: int | None = None, high: int | None = None) -> Callable[[s
 
 
 def _argument(read: Callable[[str], Number]) -> Callable[[str], Number]:
-    """The reader as an argparse type, whose error gets the option's name from argparse."""
+    """Return the reader as an argparse type; argparse adds the option's name to its error."""
 
     def typed(text: str) -> Number:
         try:
@@ -63,12 +63,13 @@ fraction = _argument(partial(number, "", low=0, below=1))
 
 
 class ToolArguments(argparse.ArgumentParser):
-    """A parser whose mistakes are UserErrors, with a suggestion for a misspelt option."""
+    """A parser that raises UserError, with a suggestion for a misspelt option."""
 
     def __init__(self, tool: str, text: str, *, fields: str = "", run: str = "") -> None:
-        """tool: as on the command line. text: what it does. fields: an override as an example, if it takes some.
+        """Create the parser. tool: name of the command. text: its description. fields: an example override, if it
+        accepts any.
 
-        run: the option whose value may be typed alone, as the folder of a run.
+        run: the option whose value may be typed alone, such as the folder of a run.
         """
         called = " ".join(program())
         note = FIELDS.format(example=fields, program=called) if fields else ""
@@ -92,9 +93,9 @@ class ToolArguments(argparse.ArgumentParser):
             )
 
     def read(self, words: Sequence[str], job: Sequence[str] = ()) -> tuple[argparse.Namespace, list[str]]:
-        """(options, overrides of config fields); UserError for what is neither.
+        """Return (options, overrides of config fields); raise UserError for any other argument.
 
-        job: options that were typed for the ranks of the command, which a message proposes again.
+        job: options for the ranks of the command, which the suggested command repeats.
         """
         self._job = job
         options, rest = self.parse_known_args(self._with_run(list(words)))
@@ -106,7 +107,7 @@ class ToolArguments(argparse.ArgumentParser):
         return options, rest
 
     def options(self, words: Sequence[str]) -> argparse.Namespace:
-        """The options; UserError for any other argument."""
+        """Return the options; raise UserError for any other argument."""
         options, rest = self.parse_known_args(list(words))
         if rest:
             hint = nearest_option(argument(rest[0]).option, [], self._own())
@@ -114,7 +115,7 @@ class ToolArguments(argparse.ArgumentParser):
         return options
 
     def _with_run(self, words: list[str]) -> list[str]:
-        """The words with the option before a folder that is typed alone; UserError for a config that is."""
+        """Return the arguments with the option inserted before a bare folder; raise UserError for a bare config."""
         self._typed = words
         arguments, found, given = Arguments(words), list[str](), False
         for item in arguments:
@@ -129,7 +130,7 @@ class ToolArguments(argparse.ArgumentParser):
         return words if any(argument(word).option == self._run for word in words) else found
 
     def _as_option(self, word: str, words: Sequence[str]) -> str:
-        """The word as the value of its option; UserError for a config, with the whole command."""
+        """Return the argument as the value of its option; raise UserError with the whole command for a config."""
         from mudd_core.config.load import find_config
 
         try:
@@ -149,21 +150,21 @@ class ToolArguments(argparse.ArgumentParser):
 
     @property
     def place(self) -> str:
-        """The place of a message: the command in brackets."""
+        """The place in messages: the command in brackets."""
         return f"[{self._tool}]"
 
     def require(self, option: str) -> NoReturn:
-        """UserError for an option that was left out, with the whole command."""
+        """Raise UserError for a missing option, with the whole command."""
         self.error(f"{_REQUIRED}{option}")
 
     def _missing_run(self, missing: Sequence[str]) -> list[str]:
-        """The run of an example, where the command takes one and names none, nor a config."""
+        """Return an example run if the command needs one and names neither a run nor a config."""
         typed = map(argument, self._typed)
         named = any(item.option in ("--config", self._run) or is_plain(item) for item in typed)
         return [] if named or not self._run or {"--config", "RUN", self._run} & set(missing) else [_RUN]
 
     def _with_target(self, missing: Sequence[str]) -> tuple[list[str], list[str]]:
-        """(the other words, --to) where --to is missing and a second bare folder, or --out, was typed for it."""
+        """Return (other arguments, --to) if --to is missing and a second bare folder or --out was typed instead."""
         typed = list(self._typed)
         if list(missing) != ["--to"]:
             return typed, []
@@ -176,7 +177,7 @@ class ToolArguments(argparse.ArgumentParser):
         return typed, []
 
     def error(self, message: str) -> NoReturn:
-        """UserError with the message, and the whole command or where help is."""
+        """Raise UserError with the message, and the whole command or a hint to --help."""
         _, is_missing, text = message.partition(_REQUIRED)
         if is_missing:
             names = text.split(", ")

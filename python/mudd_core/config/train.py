@@ -1,4 +1,4 @@
-"""Fields of the training: its length and shape, and what happens during it."""
+"""Fields of the training loop: length, batch, validation, saves and stops."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MICRO_BATCH_SIZE = "train.micro_batch_size"
 
 
 def shards_per_run(batch_size: int, shards: int, micro_batch_size: int) -> int:
-    """Return the logical shards in one run of the graph: a power of two, and at least one. All shards have one size."""
+    """Return the logical shards in one graph run: a power of two, at least one. All shards have the same size."""
     count = 1
     while count * 2 * (batch_size // shards) <= micro_batch_size:
         count *= 2
@@ -19,7 +19,7 @@ def shards_per_run(batch_size: int, shards: int, micro_batch_size: int) -> int:
 
 
 def save_steps(text: str) -> frozenset[int]:
-    """Return the steps of train.save_at; ValueError for another form."""
+    """Parse the steps of train.save_at; raise ValueError if malformed."""
     parts = [part.strip() for part in text.split(",")] if text.strip() else []
     if not all(part.isascii() and part.isdecimal() and int(part) <= LARGEST for part in parts):
         raise ValueError(f"expected steps with commas between them, such as 0,1,2,4, got {text!r}")
@@ -27,7 +27,7 @@ def save_steps(text: str) -> frozenset[int]:
 
 
 def profile_window(text: str) -> tuple[int, int]:
-    """FROM and TO of train.profile; ValueError for another form."""
+    """Parse FROM and TO of train.profile; raise ValueError if malformed."""
     first, _, last = text.partition(":")
     if not (first.isdecimal() and last.isdecimal() and int(first) < int(last)):
         raise ValueError(f"expected FROM:TO, two steps in order, got {text!r}")
@@ -36,7 +36,7 @@ def profile_window(text: str) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """Length and shape of the training, and what happens during it."""
+    """Length of the training, batch, validation, saves and stops."""
 
     steps: int = opt(
         1000, "optimizer updates in all; shapes the schedule", "steps", low=1, flags=("max_steps",)
@@ -204,40 +204,42 @@ class TrainConfig:
     profile: str = opt(
         "", "FROM:TO: write a trace of the steps behind FROM up to TO; empty = none", free=True
     )
-    # The same in logical shards: the field's name and unit in earlier versions.
+    # The same value in logical shards: name and unit of the field in earlier versions.
     micro_batch: InitVar[int] = -1
 
     def __post_init__(self, micro_batch: int) -> None:
         if isinstance(self.trainable, str) and self.trainable.strip() == "*":
             object.__setattr__(self, "trainable", "")
         names = {"float32": "fp32", "bfloat16": "bf16"}
-        if isinstance(self.precision, str) and self.precision in names:  # one name: a resume finds no change
+        if (
+            isinstance(self.precision, str) and self.precision in names
+        ):  # one name, so that a resume finds no change
             object.__setattr__(self, "precision", names[self.precision])
         if micro_batch == -1:
             return
         numbers = (micro_batch, self.batch_size, self.logical_shards)
         whole = all(type(number) is int and 0 <= number < 2**31 for number in numbers)
-        # check_config names what is no number.
+        # check_config reports values that are not numbers.
         size = self.sequences_of(micro_batch) if whole else micro_batch
         object.__setattr__(self, "micro_batch_size", size)
 
     def shard_count(self) -> int:
-        """Logical shards in use: logical_shards, capped at the largest power of two not above the batch."""
+        """Return the logical shards in use: logical_shards, capped at the largest power of two up to the batch size."""
         return min(self.logical_shards, 1 << (max(1, self.batch_size).bit_length() - 1))
 
     def ends_period(self, every: int, step: int) -> bool:
-        """Whether the update `step` ends a period of so many updates; 0 = there are none."""
+        """Return True if update `step` ends a period of `every` updates; 0: never."""
         counted = step - self.period_start
         return every > 0 and counted > 0 and counted % every == 0
 
     def sequences_per_run(self) -> int:
-        """Return the sequences in one run of the graph of one process: micro_batch_size as it takes effect."""
+        """Return the sequences in one graph run of one process: the effective micro_batch_size."""
         shards, size = self.shard_count(), self.micro_batch_size
         if not 0 < size < self.batch_size or self.batch_size % shards:
             return self.batch_size
         return shards_per_run(self.batch_size, shards, size) * (self.batch_size // shards)
 
     def sequences_of(self, shards: int) -> int:
-        """Sequences in so many logical shards; 0 where that is the whole batch, or no shard fits the batch evenly."""
+        """Return the sequences in `shards` logical shards; 0 if that is the whole batch or not an even split."""
         count = max(1, self.shard_count())
         return shards * self.batch_size // count if shards < count and self.batch_size % count == 0 else 0

@@ -1,4 +1,4 @@
-"""Fine-tuning: what of a model learns, and the low-rank adapters beside its frozen matrices."""
+"""Fields of fine-tuning: the parameters that train, and the low-rank adapters of frozen matrices."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from mudd_core.config.fields import opt
 
-ADAPTERS = "*.lora_a,*.lora_b"  # the parameters that learn under tune.method=lora
+ADAPTERS = "*.lora_a,*.lora_b"  # the parameters that train with tune.method=lora
 ALL = "all"
 
 
 @dataclass(frozen=True)
 class TuneConfig:
-    """What learns."""
+    """The parameters that train."""
 
     method: str = opt(
         "full",
@@ -57,11 +57,11 @@ class LoraConfig:
 
     @property
     def scale(self) -> float:
-        """The factor of what an adapter adds."""
+        """The scale of an adapter's output."""
         return self.alpha / self.rank
 
 
 def last_blocks(method: str) -> int:
-    """N of `last:N`; 0 for another method."""
+    """Return N of `last:N`; 0 for another method."""
     head, _, count = method.partition(":")
     return int(count) if head == "last" and count.isascii() and count.isdecimal() and len(count) < 10 else 0

@@ -1,8 +1,8 @@
-"""Values out of what a user wrote: a string of the command line, or a value of a JSON or YAML file.
+"""Parsing of user input: strings of the command line, and values of JSON and YAML files.
 
-Every function takes the name of the value as a message shows it, `[place] name`, and raises UserError (a ValueError)
-with `name: expected X, got Y`; an empty name leaves `expected X, got Y` for a caller that adds its own.
-strings: whether a string counts as what it spells. It does on a command line; in a JSON file "3" is no number.
+Every function has an argument `name`, shown in messages as `[place] name`, and raises UserError (a ValueError) with
+`name: expected X, got Y`. With an empty name the message is `expected X, got Y`, for a caller that adds its own.
+strings: accept strings that spell a value, as on a command line; in a JSON file "3" is not a number.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.types import Json
 
 KINDS: dict[type, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "a string"}
-LARGEST_COUNT = 2**62  # of numbers that the core counts with in 64 bits
+LARGEST_COUNT = 2**62  # of values that the core stores in 64 bits
 _FLAGS = {
     "true": True,
     "1": True,
@@ -30,7 +30,7 @@ _MOST_BITS = 256  # of a whole number in a message
 
 
 def shown(value: object) -> str:
-    """The value as a message shows it: strings in quotes, long ones cut."""
+    """Return the value for a message: strings in quotes, long ones truncated."""
     if isinstance(value, int) and value.bit_length() > _MOST_BITS:
         return f"a number of more than {_MOST_BITS} bits"
     if isinstance(value, str):
@@ -40,14 +40,14 @@ def shown(value: object) -> str:
 
 
 def mismatch(name: str, expected: str, value: object) -> UserError:
-    """The error of a value that is not what was expected."""
+    """Return the error for an unexpected value."""
     return UserError(f"{name}{': ' if name else ''}expected {expected}, got {shown(value)}")
 
 
 def whole(
     name: str, value: Json, low: int | None = None, high: int | None = None, *, strings: bool = True
 ) -> int:
-    """A whole number within inclusive bounds; 1e3, 3.0 and, as a string, 1_000 are whole numbers."""
+    """Return an integer within inclusive bounds; 1e3, 3.0 and, as a string, 1_000 are integers."""
     found = _number(value, strings)
     if found is not None and (isinstance(found, int) or found.is_integer()):
         count = int(found)
@@ -66,7 +66,7 @@ def number(
     finite: bool = True,
     strings: bool = True,
 ) -> float:
-    """A number: at least low, above or below exclusive bounds; an infinite one or NaN only where finite is False."""
+    """Return a number: at least low, above or below exclusive bounds; infinities and NaN only if finite is False."""
     given, wanted = _number(value, strings), KINDS[float] + _range(low, above, below)
     if given is None:
         raise mismatch(name, wanted, value)
@@ -83,7 +83,9 @@ def number(
 
 
 def flag(name: str, value: Json, *, strings: bool = True) -> bool:
-    """True or false; as a string also 1, yes and on, 0, no and off, in any case; as a number 1 or 0."""
+    """Return a boolean; accepts the strings true, 1, yes, on, false, 0, no, off in any case, and the numbers 1 and
+    0.
+    """
     if isinstance(value, bool | int | float) and value in (0, 1):
         return bool(value)
     found = _FLAGS.get(value.strip().lower()) if strings and isinstance(value, str) else None
@@ -93,21 +95,21 @@ def flag(name: str, value: Json, *, strings: bool = True) -> bool:
 
 
 def text(name: str, value: Json) -> str:
-    """A string."""
+    """Return a string."""
     if not isinstance(value, str):
         raise mismatch(name, KINDS[str], value)
     return value
 
 
 def one_of(name: str, value: Json, choices: Sequence[str]) -> str:
-    """One of some strings."""
+    """Return one of the allowed strings."""
     if not isinstance(value, str) or value not in choices:
         raise mismatch(name, f"one of {', '.join(choices)}", value)
     return value
 
 
 def wholes(name: str, value: str) -> list[int]:
-    """Whole numbers with commas between."""
+    """Return comma-separated integers."""
     try:
         return [whole("", word) for word in value.split(",")]
     except UserError:
@@ -115,13 +117,13 @@ def wholes(name: str, value: str) -> list[int]:
 
 
 def spelled(value: Json) -> Json:
-    """The number that a string spells, any other value as it is: YAML takes 1e-5, which has no point, for a string."""
+    """Return the number that a string spells, or the value unchanged: YAML reads 1e-5, without a point, as a string."""
     found = _number(value, strings=True) if isinstance(value, str) and value[:1] in "+-.0123456789" else None
     return value if found is None else _real(found)
 
 
 def _number(value: Json, strings: bool) -> int | float | None:
-    """The number that a value is; None where it is none. A float of a whole number keeps its type."""
+    """Return the number in a value; None if it is not a number. A float with an integer value keeps its type."""
     if isinstance(value, str):
         if not strings:
             return None
@@ -139,7 +141,7 @@ def _number(value: Json, strings: bool) -> int | float | None:
 def _real(value: float) -> float:
     try:
         return float(value)
-    except OverflowError:  # of a whole number that no float holds
+    except OverflowError:  # of an integer too large for a float
         return math.inf if value > 0 else -math.inf
 
 

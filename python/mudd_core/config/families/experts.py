@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from mudd_core.config.families.model_config import Decoding
 from mudd_core.config.fields import opt
 
-MOST_CHOSEN = 64  # experts of a token, as the router's kernel keeps them
+MOST_CHOSEN = 64  # most experts of a token, a limit of the router's kernel
 
 
 @dataclass(frozen=True)
@@ -71,11 +71,13 @@ class ExpertFields(Decoding):
         )
 
     def active_weights(self, d_model: int, d_ff: int) -> int:
-        """Weights of one layer's mixture that enter a matmul for every token: the router and top_k experts."""
+        """Return the weights of one layer's mixture that enter a matmul for every token: the router and top_k
+        experts.
+        """
         return d_model * (3 * d_ff * self.top_k + self.n_expert)
 
     def inert_expert_fields(self) -> list[str]:
-        """Fields here that change nothing in this model."""
+        """Return the names of expert fields without effect in this model."""
         if not self.n_expert:
             return [field.name for field in dataclasses.fields(ExpertFields)]
         inert = [] if self.aux_coef else ["aux_form", "aux_scope"]
@@ -84,7 +86,7 @@ class ExpertFields(Decoding):
         return inert
 
     def expert_faults(self) -> list[str]:
-        """Broken rules between these fields, one message each."""
+        """Return the broken rules between these fields, one message each."""
         if self.n_expert:
             most = min(self.n_expert, MOST_CHOSEN)
             return [f"model.top_k: expected at most {most} experts, got {self.top_k}"] * (self.top_k > most)

@@ -1,7 +1,7 @@
-"""The registry of model families: those of this package and the user's own, all as the same kind of object.
+"""The registry of model families, those of this package and the user's.
 
-A family of the user's is named FILE.py:NAME, or NAME where a program registers it without a file. How to write one:
-docs/your-own.md.
+A user's family is named FILE.py:NAME, or NAME if a program registers it without a file. docs/your-own.md explains how
+to write one.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Shaped(Protocol):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Sizes of its axes."""
+        """Sizes of the axes."""
 
 
 class States(Protocol):
-    """What a model function gives: mc.Hidden."""
+    """The result of a model function: mc.Hidden."""
 
     @property
     def h(self) -> Shaped:
@@ -46,7 +46,7 @@ class States(Protocol):
 
     @property
     def head(self) -> Shaped:
-        """The table [V, D] of the logits."""
+        """The matrix [V, D] of the logits."""
 
 
 # model(config, batch, cache), or model(config, batch) for a family that decodes by full passes.
@@ -57,8 +57,8 @@ GivenFunction: TypeAlias = Callable[..., States]
 class Family:
     """A model family: its frozen config, and its model function.
 
-    given: the function; None for one of this package, whose module is models/<name>.py. decodes: it takes a KV cache.
-    file: that it is written in, where one was named.
+    given: the function; None for a family of this package, whose module is models/<name>.py. decodes: it supports a KV
+    cache. file: its source, if one was named.
     """
 
     name: str
@@ -78,15 +78,16 @@ _INSIDE = (
 )
 FAMILIES = {family.name: family for family in _INSIDE}
 _of_class: dict[type[ModelConfig], Family] = {}  # the user's
-_versions: dict[tuple[str, str], Family] = {}  # of files, by name and hash
+_versions: dict[tuple[str, str], Family] = {}  # families of files, by name and hash
 
 
 def register_family(config_class: type[_Config], model_function: GivenFunction) -> type[_Config]:
-    """Make an architecture known: its config and its function; returns the config class.
+    """Register an architecture, config and function; return the config class.
 
     config_class: a frozen dataclass derived from mc.FamilyConfig or from the config of a family. model_function:
-    `model(config, batch, cache=None)` gives mc.Hidden; without `cache` the model decodes by full passes. In a file that
-    `model.family=FILE.py:NAME` names, NAME is the class. TypeError for a class or function that cannot be one.
+    `model(config, batch, cache=None)` returns mc.Hidden; without a parameter `cache` the model decodes by full passes.
+    In a file named by `model.family=FILE.py:NAME`, NAME is the class. Raise TypeError for an unsuitable class or
+    function.
     """
     name = config_class.__name__ if isinstance(config_class, type) else repr(config_class)
     _require_config(config_class, name)
@@ -139,9 +140,9 @@ def _takes_cache(function: GivenFunction) -> bool:
 
 
 def named_family(name: str, text: bytes | None = None) -> Family:
-    """The family of this name; the file of FILE.py:NAME is run as it is now. UserError for an unknown name.
+    """Return the family of this name; run the file of FILE.py:NAME. Raise UserError for an unknown name.
 
-    text: the bytes of the file, where they come from elsewhere.
+    text: the bytes of the file, if they do not come from the disk.
     """
     found = split_name(name)
     if found is None:
@@ -163,7 +164,7 @@ def named_family(name: str, text: bytes | None = None) -> Family:
 
 
 def family_of(config: ModelConfig) -> Family:
-    """The family of a config. UserError for one whose file has not been run, ValueError for an unknown one."""
+    """Return the family of a config. Raise UserError if its file has not been run, ValueError if it is unknown."""
     if (own := _of_class.get(type(config))) is not None:
         return own
     if isinstance(config, StandIn):
@@ -176,7 +177,7 @@ def family_of(config: ModelConfig) -> Family:
 
 
 def own_family(config: ModelConfig) -> Family | None:
-    """The family of a config if it is the user's own, else None."""
+    """Return the family of a config if it is a user's, else None."""
     return _of_class.get(type(config))
 
 
@@ -189,11 +190,11 @@ def _not_run(name: str) -> str:
 
 
 class StandIn(FamilyConfig):
-    """A saved config of a family whose code has not been run: its values are there, its model is not."""
+    """A saved config of a family whose code has not been run: it has values but no model."""
 
 
 def config_class_for_saved(name: str, values: Mapping[str, object]) -> type[ModelConfig]:
-    """The class for a saved config: of a family that is known, or a stand-in with its fields. No code is run."""
+    """Return the class for a saved config: of a known family, or a stand-in with its fields. No code is run."""
     if name in FAMILIES:
         return FAMILIES[name].config
     known = {field.name for field in dataclasses.fields(FamilyConfig)}
@@ -207,7 +208,7 @@ def config_class_for_saved(name: str, values: Mapping[str, object]) -> type[Mode
 
 
 def in_family(config: ModelConfig, family: Family) -> ModelConfig:
-    """A config of another family; the fields that both have keep their values."""
+    """Return a config of another family; fields that both have keep their values."""
     if type(config) is family.config:
         return config
     mine = {field.name for field in dataclasses.fields(config)}

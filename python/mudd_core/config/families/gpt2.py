@@ -63,28 +63,28 @@ class GPT2Config(HeadSizes):
 
     @property
     def positions_end(self) -> bool:
-        """Whether there are no positions after max_seq_len, because they come from a table."""
+        """True if positions end at max_seq_len, because they come from a table."""
         return True
 
     def matrix_weights(self) -> int:
-        """Weights of the blocks that enter a matmul for every token."""
+        """Return the number of weights in the blocks that enter a matmul for every token."""
         return self.n_layer * (attention_weights(self) + 2 * self.d_model * self.d_ff)
 
     def score_scale(self, layer: int) -> float:
-        """The factor of query times key in a block, counted from 0."""
+        """Return the factor of query times key in a block (from 0)."""
         scale = 1.0 / math.sqrt(head_width(self)) if self.scale_scores else 1.0
         return scale / (layer + 1) if self.scale_by_layer else scale
 
     def residual_std(self) -> float:
-        """Standard deviation of the matrices that write to the residual stream."""
+        """Return the standard deviation of the matrices that write to the residual stream."""
         return self.init_std / math.sqrt(2 * self.n_layer) if self.scale_residual_init else self.init_std
 
     def settled(self) -> GPT2Config:
-        """The same model with zeros resolved, and with fields that have no effect here at their defaults."""
+        """Return the same model with zeros resolved, and fields without effect at their defaults."""
         return with_heads(self)
 
     def faults(self) -> list[str]:
-        """Broken rules between fields, one message each."""
+        """Return the broken rules between fields, one message each."""
         rates = {name: getattr(self, name) for name in ("embd_dropout", "attn_dropout", "resid_dropout")}
         dropped = [f"model.{k}: expected less than 1, got {v!r}" for k, v in rates.items() if not v < 1]
         return head_faults(self) + dropped

@@ -1,7 +1,7 @@
-"""Sizes that the families share: of the model and of its heads, with the zeros resolved, rules and weights.
+"""Sizes that the families share, of the model and its heads, with rules and numbers of weights.
 
-A family that declares one of the fields again keeps its place in the list. FamilyConfig is the base of the config of a
-family that a user registers.
+A field that a family declares again keeps its position in the list. FamilyConfig is the base class of the configs of
+users' families.
 """
 
 from __future__ import annotations
@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 class Sizes(Decoding):
     """Vocabulary, length, width and depth."""
 
-    registered_name: ClassVar[str] = (
-        ""  # of the very class, if it is a family of the user's (register_family)
-    )
+    registered_name: ClassVar[str] = ""  # of the class itself, if it is a user's family (register_family)
 
     family: str = opt("", "model family")
     vocab_size: int = opt(0, "vocabulary of the embedding and head; 0 = from the tokenizer", "tokens", low=0)
@@ -44,13 +42,13 @@ class Sizes(Decoding):
         return 0
 
     def overridden(self, before: ModelConfig, fields: Collection[str]) -> str | None:
-        """What is wrong with overriding these fields of `before`, giving this config; None if nothing."""
+        """Return the fault of overriding these fields of `before` to get this config; None if there is none."""
         return None
 
 
 @dataclass(frozen=True)
 class HeadSizes(Sizes):
-    """Sizes of a model whose key and value heads may be fewer than its query heads."""
+    """Sizes of a model that may have fewer key and value heads than query heads."""
 
     n_head: int = opt(4, "query heads", "heads", low=1)
     n_kv_head: int = opt(0, "key and value heads; 0 = n_head", "heads", low=0)
@@ -87,7 +85,7 @@ _M = TypeVar("_M", bound="_HeadsOfDataclass")
 
 
 def head_width(model: HasHeads) -> int:
-    """Channels of one head; ValueError where heads do not divide the width."""
+    """Return the channels of one head; raise ValueError if heads do not divide the width."""
     if not model.d_head and model.d_model % model.n_head:
         raise ValueError(
             f"[config] model.d_model: expected a multiple of the {model.n_head} heads, got {model.d_model}; "
@@ -97,25 +95,25 @@ def head_width(model: HasHeads) -> int:
 
 
 def kv_heads(model: HasHeads) -> int:
-    """Key and value heads."""
+    """Return the number of key and value heads."""
     return model.n_kv_head or model.n_head
 
 
 def with_heads(model: _M) -> _M:
-    """A copy of the config with the zeros of d_head and n_kv_head resolved."""
+    """Return a copy of the config with d_head and n_kv_head resolved if they are 0."""
     sizes = {"d_head": head_width(model), "n_kv_head": kv_heads(model)}
     names = {field.name for field in dataclasses.fields(model)}
     return dataclasses.replace(model, **{name: size for name, size in sizes.items() if name in names})
 
 
 def attention_weights(model: HasHeads) -> int:
-    """Weights of the four projections of one block."""
+    """Return the number of weights in the four projections of one block."""
     width = head_width(model)
     return 2 * model.d_model * width * (model.n_head + kv_heads(model))
 
 
 def head_faults(model: HasHeads) -> list[str]:
-    """Broken rules about heads, one message each."""
+    """Return the broken rules about heads, one message each."""
     faults = []
     if not model.d_head and model.d_model % model.n_head:
         faults.append(
@@ -141,13 +139,13 @@ class FamilyConfig(HeadSizes):
     init_std: float = opt(0.02, "standard deviation of the initial matrices", low=0.0, effect="start")
 
     def matrix_weights(self) -> int:
-        """0: the engine counts the matrices that the model declares."""
+        """Return 0: the engine counts the matrices that the model declares."""
         return 0
 
     def settled(self) -> FamilyConfig:
-        """The same model with the zeros of d_head and n_kv_head resolved."""
+        """Return the same model with d_head and n_kv_head resolved if they are 0."""
         return with_heads(self)
 
     def faults(self) -> list[str]:
-        """Broken rules between fields, one message each."""
+        """Return the broken rules between fields, one message each."""
         return head_faults(self)

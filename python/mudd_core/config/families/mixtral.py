@@ -31,16 +31,16 @@ class MixtralConfig(ExpertFields, _Fields):
     init_std: float = opt(0.02, "standard deviation of the initial matrices", low=0.0, effect="start")
 
     def matrix_weights(self) -> int:
-        """Weights of the blocks that enter a matmul for every token: top_k experts of each layer."""
+        """Return the weights of the blocks that enter a matmul for every token: top_k experts of each layer."""
         experts = self.active_weights(self.d_model, self.d_ff)
         return self.n_layer * (attention_weights(self) + experts)
 
     def settled(self) -> MixtralConfig:
-        """The same model with zeros resolved, and with fields that have no effect here at their defaults."""
+        """Return the same model with zeros resolved, and fields without effect at their defaults."""
         return with_defaults(with_heads(self), self.inert_expert_fields())
 
     def faults(self) -> list[str]:
-        """Broken rules between fields, one message each."""
+        """Return the broken rules between fields, one message each."""
         faults = head_faults(self)
         if not faults and head_width(self) % 2:
             faults.append(

@@ -1,4 +1,4 @@
-"""What the config of every family has: sizes, rules between fields, and how decoding differs from a full pass."""
+"""The interface of every family's config: sizes, rules between fields, and differences of decoding from a full pass."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class ModelConfig(Protocol):
     """The frozen dataclass of a family; the names of its fields are the keys `model.<field>`."""
 
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
-    registered_name: ClassVar[str]  # of a family of the user's (register_family); else empty
+    registered_name: ClassVar[str]  # of a user's family (register_family); else empty
 
     @property
     def family(self) -> str:
@@ -54,30 +54,30 @@ class ModelConfig(Protocol):
 
     @property
     def norm_eps(self) -> float:
-        """What norms add to the variance or the mean square."""
+        """Epsilon that norms add to the variance or the mean square."""
 
     @property
     def positions_end(self) -> bool:
-        """Whether there are no positions after max_seq_len, because they come from a table."""
+        """True if positions end at max_seq_len, because they come from a table."""
 
     @property
     def decoding_note(self) -> str:
         """Difference between decoding with a KV cache and the full forward pass; empty without one."""
 
     def __hash__(self) -> int:
-        """Of all fields."""
+        """Return a hash of all fields."""
 
     def matrix_weights(self) -> int:
-        """Weights of the blocks that enter a matmul for every token."""
+        """Return the number of weights in the blocks that enter a matmul for every token."""
 
     def settled(self) -> ModelConfig:
-        """The same model with zeros resolved, and with fields that have no effect here at their defaults."""
+        """Return the same model with zeros resolved, and fields without effect at their defaults."""
 
     def faults(self) -> list[str]:
-        """Broken rules between fields, one message each."""
+        """Return the broken rules between fields, one message each."""
 
     def overridden(self, before: ModelConfig, fields: Collection[str]) -> str | None:
-        """What is wrong with overriding these fields of `before`, giving this config; None if nothing."""
+        """Return the fault of overriding these fields of `before` to get this config; None if there is none."""
 
 
 class TiedHead(Protocol):
@@ -93,15 +93,15 @@ class TiedHead(Protocol):
 
     @property
     def tie_embeddings(self) -> bool:
-        """Whether the head shares the embedding's matrix."""
+        """True if the head shares the embedding's matrix."""
 
 
 class Decoding:
-    """How a family decodes unless it says otherwise: as the full pass, at any position."""
+    """Default decoding of a family: like the full pass, at any position."""
 
     @property
     def positions_end(self) -> bool:
-        """Whether there are no positions after max_seq_len, because they come from a table."""
+        """True if positions end at max_seq_len, because they come from a table."""
         return False
 
     @property

@@ -88,22 +88,26 @@ class MUDDFormerConfig(ExpertFields, _Fields):
 
     @property
     def single(self) -> bool:
-        """One input for query, key, value and residual, and so one norm in front of attention."""
+        """True with one input for query, key, value and residual, and so one norm before attention."""
         return self.mix == "none" or self.streams == "x"
 
     @property
     def grows(self) -> bool:
-        """Whether inner widths grow over depth; those of experts are all d_ff."""
+        """True if inner widths grow with depth; all experts have d_ff."""
         return self.ffn_realloc and not self.n_expert
 
     def ffn_width(self, layer: int) -> int:
-        """Inner width of the feed-forward part or expert of a block, rounded half to even (in this operation order)."""
+        """Return the inner width of a block's feed-forward part or expert, rounded half to even (in this operation
+        order).
+        """
         if not self.grows:
             return self.d_ff
         return round(self.d_ff * (layer / (self.n_layer - 1) + 0.5) / 128) * 128
 
     def sources(self, layer: int) -> list[int]:
-        """States (0 = embedding, j = output of block j - 1) that are mixed after a block; none = no mixing."""
+        """Return the states (0: embedding, j: output of block j - 1) that are mixed after a block; empty without
+        mixing.
+        """
         newest = layer + 1
         if self.mix == "none" or newest % self.period:
             return []
@@ -113,11 +117,11 @@ class MUDDFormerConfig(ExpertFields, _Fields):
         return chosen
 
     def mixtures(self, layer: int) -> int:
-        """Streams made after a block; the last block's one goes to the head."""
+        """Return the number of streams after a block; the last block has one, for the head."""
         return 1 if layer == self.n_layer - 1 else len(self.streams)
 
     def generator_width(self, layer: int) -> int:
-        """Hidden width of the weight generator after a block."""
+        """Return the hidden width of the weight generator after a block."""
         if self.hidden:
             return int(self.hidden.split(",")[layer])
         expand = self.last_expand if layer == self.n_layer - 1 else 1
@@ -125,7 +129,7 @@ class MUDDFormerConfig(ExpertFields, _Fields):
         return (width // 64 + 1) * 64 if self.hidden_round else width
 
     def matrix_weights(self) -> int:
-        """Weights of the blocks and generators that enter a matmul for every token."""
+        """Return the weights of the blocks and generators that enter a matmul for every token."""
         return (
             self.n_layer * attention_weights(self)
             + sum(self._ffn_weights(layer) for layer in range(self.n_layer))
@@ -142,7 +146,7 @@ class MUDDFormerConfig(ExpertFields, _Fields):
         return self.generator_width(layer) * (self.d_model + count) if self.mix == "dynamic" and count else 0
 
     def settled(self) -> MUDDFormerConfig:
-        """The same model with zeros resolved, and with fields that have no effect here at their defaults."""
+        """Return the same model with zeros resolved, and fields without effect at their defaults."""
         generator = ["activation", "hidden_round", "last_expand", "hidden"]
         mixing = [
             "streams",
@@ -169,7 +173,7 @@ class MUDDFormerConfig(ExpertFields, _Fields):
         return with_defaults(with_heads(self), inert)
 
     def faults(self) -> list[str]:
-        """Broken rules between fields, one message each."""
+        """Return the broken rules between fields, one message each."""
         faults = head_faults(self)
         if not faults and head_width(self) * self.rope_fraction % 2:
             faults.append(

@@ -10,7 +10,7 @@ from mudd_core.config.families.model_config import ModelConfig
 from mudd_core.config.fields import LARGEST, opt, with_defaults
 
 DEFAULT_HEAD = 128
-# Activations of the feed-forward block: those that the matmul applies, then those that are an op of their own.
+# Activations of the feed-forward block: those fused into the matmul, then those with a separate op.
 FUSED = ("relu", "sqrelu", "gelu", "silu")
 POINTWISE = (
     "relu6",
@@ -34,9 +34,9 @@ POINTWISE = (
 
 @dataclass(frozen=True)
 class MupConfig(Sizes):
-    """mu-Transformer (Lingle 2024): a Transformer whose initial values and rates follow its width.
+    """mu-Transformer (Lingle 2024): a Transformer whose initialization and rates depend on its width.
 
-    Field names are the original's. optim.rule gives the rates; initial values and the logit scale are fields here.
+    Field names are the original's. optim.rule sets the rates; initialization and logit scale are fields here.
     """
 
     family: str = opt("mup", "model family", choices=("mup",))
@@ -111,18 +111,18 @@ class MupConfig(Sizes):
         return self.qk_scale or 1.0 / DEFAULT_HEAD
 
     def matrix_weights(self) -> int:
-        """Weights of the blocks that enter a matmul for every token."""
+        """Return the number of weights in the blocks that enter a matmul for every token."""
         matrices = 3 if self.ff_act_name == "swiglu" else 2
         return self.n_layer * (attention_weights(self) + matrices * self.d_model * self.d_ff)
 
     def settled(self) -> MupConfig:
-        """The same model with zeros resolved, and with fields that have no effect here at their defaults."""
+        """Return the same model with zeros resolved, and fields without effect at their defaults."""
         resolved = replace(self, qk_scale=self.scale)
         settled: MupConfig = resolved if self.norm_gains else with_defaults(resolved, ["norm_gains_type"])
         return settled
 
     def faults(self) -> list[str]:
-        """Broken rules between fields, one message each."""
+        """Return the broken rules between fields, one message each."""
         faults = []
         if self.d_model % self.d_head:
             faults.append(f"model.d_model: expected a multiple of d_head ({self.d_head}), got {self.d_model}")
@@ -140,7 +140,7 @@ class MupConfig(Sizes):
         return faults
 
     def overridden(self, before: ModelConfig, fields: Collection[str]) -> str | None:
-        """What is wrong with overriding these fields of `before`, giving this config; None if nothing."""
+        """Return the fault of overriding these fields of `before` to get this config; None if there is none."""
         if self.d_head != before.d_head and "qk_scale" not in fields and self.qk_scale:
             return ask_for_scale(self.d_head)
         return None

@@ -8,9 +8,9 @@ from mudd_core.config.families.heads import Sizes, attention_weights, head_fault
 from mudd_core.config.fields import opt, with_defaults
 
 SLOT_NORMS = ("l2_norm_gelu", "gelu_l2_norm", "l2_norm", "softmax", "gelu", "gelu_layer_norm")
-# eps of each normalisation in the JAX program (docs/maths/tokenformer.md, 1.2).
+# eps of each normalization in the JAX program (docs/maths/tokenformer.md, 1.2).
 _EPS = {"l2_norm_gelu": 1e-5, "gelu_layer_norm": 1e-6}
-# Fields that a block of the other kind does not read.
+# Fields that the other kind of block does not use.
 _OF_SLOTS = (
     "slot_num",
     "proj_slot_num",
@@ -32,7 +32,7 @@ _OF_DENSE = ("d_ff", "mlp_activation")
 
 @dataclass(frozen=True)
 class TokenFormerConfig(Sizes):
-    """TokenFormer: projections and feed-forward are attention to learned tokens ("slots"); norms without parameters."""
+    """TokenFormer: projections and feed-forward attend to learned tokens ("slots"); norms have no parameters."""
 
     family: str = opt("tokenformer", "model family", choices=("tokenformer",))
     n_head: int = opt(4, "attention heads", "heads", low=1)
@@ -105,26 +105,26 @@ class TokenFormerConfig(Sizes):
     )
 
     def slots(self, group: str) -> int:
-        """Tokens of a projection of the group qkv, proj or ffn, zeros resolved."""
+        """Return the slots of a projection of the group qkv, proj or ffn, with zeros resolved."""
         if group == "ffn":
             return self.ffn_slot_num or 4 * self.slot_num
         return (self.proj_slot_num if group == "proj" else 0) or self.slot_num
 
     def inner(self) -> int:
-        """Inner width of the dense block's feed-forward, the zero resolved."""
+        """Return the inner width of the dense block's feed-forward, with 0 resolved."""
         return self.d_ff or 4 * self.d_model
 
     def score_eps(self) -> float:
-        """What is added to the norm of the scores, the -1 resolved."""
+        """Return the epsilon added to the norm of the scores, with -1 resolved."""
         return self.slot_eps if self.slot_eps >= 0 else _EPS.get(self.normalize_type, 1e-8)
 
     @property
     def positions_end(self) -> bool:
-        """Whether there are no positions after max_seq_len, because they come from a table."""
+        """True if positions end at max_seq_len, because they come from a table."""
         return self.positions != "rotary"
 
     def matrix_weights(self) -> int:
-        """Weights of the blocks that enter a matmul for every token."""
+        """Return the number of weights in the blocks that enter a matmul for every token."""
         if self.block == "dense":
             return self.n_layer * (attention_weights(self) + 2 * self.d_model * self.inner())
         heads = self.n_head * head_width(self)
@@ -133,7 +133,7 @@ class TokenFormerConfig(Sizes):
         return self.n_layer * (qkv + proj + 2 * self.slots("ffn") * self.d_model)
 
     def settled(self) -> TokenFormerConfig:
-        """The same model with zeros resolved, and with fields that have no effect here at their defaults."""
+        """Return the same model with zeros resolved, and fields without effect at their defaults."""
         resolved = replace(
             with_heads(self),
             proj_slot_num=self.slots("proj"),
@@ -149,7 +149,7 @@ class TokenFormerConfig(Sizes):
         return with_defaults(resolved, inert)
 
     def faults(self) -> list[str]:
-        """Broken rules between fields, one message each."""
+        """Return the broken rules between fields, one message each."""
         faults = head_faults(self)
         if faults:
             return faults

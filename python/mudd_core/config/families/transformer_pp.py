@@ -15,9 +15,9 @@ _SPAN = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
 
 @cache
 def layers_of(spans: str, n_layer: int) -> frozenset[int]:
-    """The layers of spans such as "0-3,7", counted from 0; all of them for an empty string.
+    """Return the layers of spans such as "0-3,7" (from 0); all layers for an empty string.
 
-    ValueError for another form, a span that runs backward, or a layer that the model does not have.
+    Raise ValueError for a malformed string, a reversed span, or a layer that the model does not have.
     """
     if not spans:
         return frozenset(range(n_layer))
@@ -34,7 +34,7 @@ def layers_of(spans: str, n_layer: int) -> frozenset[int]:
 
 
 def spans_of(layers: Iterable[int], n_layer: int) -> str:
-    """The shortest spans of these layers; an empty string for all n_layer of them."""
+    """Return the shortest spans of these layers; an empty string for all n_layer layers."""
     ordered = sorted(set(layers))
     if ordered == list(range(n_layer)):
         return ""
@@ -91,11 +91,11 @@ class TransformerPPConfig(HeadSizes):
     )
 
     def matrix_weights(self) -> int:
-        """Weights of the blocks that enter a matmul for every token."""
+        """Return the number of weights in the blocks that enter a matmul for every token."""
         return self.n_layer * (attention_weights(self) + 3 * self.d_model * self.d_ff)
 
     def settled(self) -> TransformerPPConfig:
-        """The same model with zeros resolved, and with fields that have no effect here at their defaults."""
+        """Return the same model with zeros resolved, and fields without effect at their defaults."""
         inert = []
         if self.rope_scaling == "none":
             inert.append("rope_factor")
@@ -108,11 +108,11 @@ class TransformerPPConfig(HeadSizes):
         return with_defaults(with_heads(replace(self, sliding_layers=spans)), inert)
 
     def layer_window(self, layer: int) -> int:
-        """Keys that a query of a layer sees, counted from 0; 0 = all before it."""
+        """Return the number of keys that a query of a layer (from 0) sees; 0: all earlier ones."""
         return self.sliding_window if layer in layers_of(self.sliding_layers, self.n_layer) else 0
 
     def faults(self) -> list[str]:
-        """Broken rules between fields, one message each."""
+        """Return the broken rules between fields, one message each."""
         faults = head_faults(self)
         if not faults and head_width(self) % 2:
             faults.append(
