@@ -1,4 +1,4 @@
-"""Front door: the small Transformer++ (configs/transformer_pp/small.py)."""
+"""The default small model: the Transformer++ of configs/transformer_pp/small.py."""
 
 from pathlib import Path
 
@@ -6,5 +6,5 @@ from mudd_core.config import Config, read_config
 
 
 def get_config() -> Config:
-    """The config of configs/transformer_pp/small.py."""
+    """Return the config of configs/transformer_pp/small.py."""
     return read_config(Path(__file__).parent / "transformer_pp" / "small.py")

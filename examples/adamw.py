@@ -1,4 +1,4 @@
-"""AdamW in NumPy, as an optimizer of one's own: `optim.name=examples/adamw.py:adamw`."""
+"""AdamW in NumPy, an example of a user's optimizer: `optim.name=examples/adamw.py:adamw`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Floats = npt.NDArray[np.float32]
 
 
 def adamw(w: Floats, g: Floats, state: dict, lr: float, beta1: float = 0.9, beta2: float = 0.95) -> None:
-    """Each weight alone; w and the moments change in place."""
+    """Update each weight separately; w and the moments change in place."""
     m, v, step = state["m"], state["v"], state["step"]
     m += (1 - beta1) * (g - m)
     v += (1 - beta2) * (g * g - v)
@@ -21,7 +21,7 @@ def adamw(w: Floats, g: Floats, state: dict, lr: float, beta1: float = 0.9, beta
 
 
 def momentum(w: Floats, g: Floats, state: dict, lr: float) -> Floats:
-    """Whole matrices: momentum whose update has the root mean square 0.2, as Muon's."""
+    """Return the new matrix: momentum with an update of root mean square 0.2, as in Muon."""
     state["m"] = 0.95 * state["m"] + g
     update = state["m"] / (np.sqrt(np.mean(state["m"] ** 2)) + 1e-12)
     return w - np.float32(state["decay"]) * w - np.float32(0.2 * lr) * update

@@ -1,4 +1,4 @@
-"""A MUDD variant: dense connections after every n-th block only; the others pass their states on."""
+"""A MUDD variant with dense connections only after every n-th block; the other blocks pass their states on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class MuddEvery(MUDDFormerConfig):
 
 
 def model(config: MuddEvery, batch: mc.Batch, cache: mc.Cache | None = None) -> mc.Hidden:
-    """Token ids to final states."""
+    """Return the final states for the token ids."""
     x = nn.embedding(batch.inputs, "embed", config.vocab_size, config.d_model, std=config.init_std)
     states, inputs = [source(config, x, 0)], undivided(config, x, 0)
     for layer in range(config.n_layer):

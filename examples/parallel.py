@@ -1,4 +1,6 @@
-"""Parallel blocks (GPT-J, PaLM): attention and feed-forward read the same normalized states and are added at once."""
+"""Parallel blocks (GPT-J, PaLM): attention and feed-forward read the same normalized states, and both are added to
+x.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ class Parallel(mc.FamilyConfig):
 
 
 def model(config: Parallel, batch: mc.Batch, cache: mc.Cache | None = None) -> mc.Hidden:
-    """Token ids to final states."""
+    """Return the final states for the token ids."""
     sizes = config.settled()
     std, longest = config.init_std, batch.max_positions(config)
     seen = {"segments": batch.segments, "key_mask": batch.key_mask} if cache is None else {"ring": cache.ring}

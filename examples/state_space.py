@@ -1,4 +1,4 @@
-"""A state-space mixer in place of attention: h_t = a h_{t-1} + (1 - a) u_t for every channel, as an op in NumPy."""
+"""A state-space mixer instead of attention: h_t = a h_{t-1} + (1 - a) u_t for every channel, as an op in NumPy."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Floats = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class StateSpace(mc.FamilyConfig):
-    """Without attention: n_head, d_head and rope_base have no effect."""
+    """Sizes as in Transformer++; n_head, d_head and rope_base have no effect, because there is no attention."""
 
     tie_embeddings: bool = mc.opt(True, "the head shares the embedding's matrix")
 
 
 def scan(u: Floats, gate: Floats) -> Floats:
-    """The states h [B, T, D] of the inputs u [B, T, D], with a = sigmoid(gate) [D]."""
+    """Return the states h [B, T, D] for the inputs u [B, T, D], with a = sigmoid(gate) [D]."""
     a = 1 / (1 + np.exp(-gate))
     h, state = np.empty_like(u), np.zeros_like(u[:, 0])
     for t in range(u.shape[1]):
@@ -30,7 +30,7 @@ def scan(u: Floats, gate: Floats) -> Floats:
 
 
 def scan_backward(dh: Floats, u: Floats, gate: Floats) -> tuple[Floats, Floats]:
-    """Gradients of u and gate."""
+    """Return the gradients of u and gate."""
     a, h = 1 / (1 + np.exp(-gate)), scan(u, gate)
     du, da, state = np.empty_like(u), np.zeros_like(gate), np.zeros_like(u[:, 0])
     for t in reversed(range(u.shape[1])):
@@ -41,7 +41,9 @@ def scan_backward(dh: Floats, u: Floats, gate: Floats) -> tuple[Floats, Floats]:
 
 
 def model(config: StateSpace, batch: mc.Batch) -> mc.Hidden:
-    """Token ids to final states. Without a cache: text is written by full passes."""
+    """Return the final states for the token ids. There is no cache, so sampling runs the whole sequence for each
+    token.
+    """
     std, width = config.init_std, config.d_model
     x = nn.embedding(batch.inputs, "embed", config.vocab_size, width, std=std)
     for layer in range(config.n_layer):

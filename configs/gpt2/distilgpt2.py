@@ -7,6 +7,6 @@ from mudd_core.config import Config, read_config
 
 
 def get_config() -> Config:
-    """The shape of distilgpt2; give data.tokenizer the model's tokenizer.json to get its ids."""
+    """Return distilgpt2's config. For its token ids, set data.tokenizer to the model's tokenizer.json."""
     gpt2 = read_config(Path(__file__).parent / "gpt2.py")
     return replace(gpt2, name="distilgpt2", model=replace(gpt2.model, n_layer=6))

@@ -4,7 +4,7 @@ from mudd_core.config import Config, DataConfig, GPT2Config, LossConfig, OptimCo
 
 
 def get_config() -> Config:
-    """The shape of gpt2; give data.tokenizer the model's tokenizer.json to get its ids."""
+    """Return gpt2's config. For its token ids, set data.tokenizer to the model's tokenizer.json."""
     return Config(
         name="gpt2",
         model=GPT2Config(

@@ -4,7 +4,7 @@ from mudd_core.config import Config, DataConfig, GPT2Config, OptimConfig, TrainC
 
 
 def get_config() -> Config:
-    """5.9 M parameters, 1,300 updates of 2,048 tokens."""
+    """Return the config: 5.9 M parameters, 1,300 updates of 2,048 tokens."""
     return Config(
         name="gpt2-small",
         model=GPT2Config(d_model=256, n_layer=6, n_head=4, d_ff=1024),

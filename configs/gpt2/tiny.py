@@ -4,7 +4,7 @@ from mudd_core.config import Config, DataConfig, GPT2Config, OptimConfig, TrainC
 
 
 def get_config() -> Config:
-    """1.1 M parameters, 500 updates of 1,024 tokens."""
+    """Return the config: 1.1 M parameters, 500 updates of 1,024 tokens."""
     return Config(
         name="gpt2-tiny",
         model=GPT2Config(d_model=128, n_layer=4, n_head=4, d_ff=512),

@@ -7,7 +7,7 @@ from mudd_core.config import Config, EvalConfig, read_config
 
 
 def get_config() -> Config:
-    """1.7 B parameters, 0.66 B a token: about 30 GB with gradients and moments."""
+    """Return the config: 1.7 B parameters, 0.66 B active per token; about 30 GB with gradients and moments."""
     base = read_config(Path(__file__).parent / "mixtral87.py")
     train = replace(base.train, steps=30, batch_size=4, seq_len=512, micro_batch_size=0, seed=0, eval_every=3)
     return replace(

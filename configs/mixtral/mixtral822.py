@@ -1,13 +1,13 @@
 """Mixtral-8x22B as the MLPerf benchmark trains it (docs/maths/moe.md, 6): 256 sequences of 32,768 tokens, 250 updates.
 
-Capacity is off, as in mixtral822.json; the benchmark itself sets model.capacity_factor=1.25.
+The capacity is unlimited, as in mixtral822.json; the benchmark itself sets model.capacity_factor=1.25.
 """
 
 from mudd_core.config import Config, DataConfig, EvalConfig, MixtralConfig, OptimConfig, TrainConfig
 
 
 def get_config() -> Config:
-    """140.6 B parameters, 39 B a token; to be planned here, and trained on a cluster."""
+    """Return the config: 140.6 B parameters, 39 B active per token. One machine can plan it; a cluster trains it."""
     return Config(
         name="mixtral822",
         model=MixtralConfig(

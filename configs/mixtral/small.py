@@ -1,4 +1,6 @@
-"""A mixture of experts trained to a useful loss within twenty minutes: transformer_pp/small at equal active FLOPs."""
+"""A mixture of experts that reaches a useful loss within twenty minutes, with the active FLOPs of
+transformer_pp/small.
+"""
 
 from mudd_core.config import (
     Config,
@@ -11,7 +13,9 @@ from mudd_core.config import (
 
 
 def get_config() -> Config:
-    """9.5 M parameters, 2 of 8 experts of half the dense width a token, 5,000 updates of 1,024 tokens."""
+    """Return the config: 9.5 M parameters, 5,000 updates of 1,024 tokens; top 2 of 8 experts of half the dense
+    width.
+    """
     return Config(
         name="mixtral-small",
         model=MixtralConfig(d_model=192, n_layer=6, n_head=3, d_ff=256, aux_form="per_layer"),

@@ -7,7 +7,7 @@ from mudd_core.config import Config, MUDDFormerConfig, read_config
 
 
 def get_config() -> Config:
-    """300 G tokens in 143,000 updates of 1,024 sequences."""
+    """Return the config: 300 G tokens in 143,000 updates of 1,024 sequences."""
     base = read_config(Path(__file__).parent / "llama2_medium.py")
     model = MUDDFormerConfig(
         vocab_size=50432,

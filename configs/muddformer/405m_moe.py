@@ -1,7 +1,7 @@
-"""MUDDFormer-405M with experts, the article's mixture run (docs/maths/muddformer.md, 2.4): 1.87 G weights, 405M active.
+"""MUDDFormer-405M with experts, the paper's mixture run (docs/maths/muddformer.md, 2.4): 1.87 G weights, 405M active.
 
-From the article: the sizes, 16 experts of 1,408 of which 2 work on a token, nothing dropped, 26 G tokens. The rest is
-the recipe of 405m.py.
+The paper gives the sizes, 16 experts of width 1,408 with the top 2 per token, no dropped tokens, and 26 G tokens. The
+rest is the recipe of 405m.py.
 """
 
 from dataclasses import replace
@@ -11,7 +11,7 @@ from mudd_core.config import Config, MUDDFormerConfig, read_config
 
 
 def get_config() -> Config:
-    """26 G tokens in updates of 0.5 M."""
+    """Return the config: 26 G tokens in updates of 0.5 M."""
     base = read_config(Path(__file__).parent / "405m.py")
     model = MUDDFormerConfig(
         vocab_size=50432,

@@ -1,4 +1,4 @@
-"""The deep, narrow MUDDFormer of 797 M parameters (docs/maths/muddformer.md, 3.3); both norms on, d_ff is a guess."""
+"""The deep, narrow MUDDFormer with 797 M parameters (docs/maths/muddformer.md, 3.3); both norms on, d_ff is a guess."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,7 +7,7 @@ from mudd_core.config import Config, MUDDFormerConfig, read_config
 
 
 def get_config() -> Config:
-    """15 G tokens in updates of 0.5 M."""
+    """Return the config: 15 G tokens in updates of 0.5 M."""
     base = read_config(Path(__file__).parent / "llama2_medium.py")
     model = MUDDFormerConfig(
         vocab_size=50432,

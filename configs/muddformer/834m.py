@@ -7,7 +7,7 @@ from mudd_core.config import Config, MUDDFormerConfig, read_config
 
 
 def get_config() -> Config:
-    """15 G tokens in updates of 0.5 M."""
+    """Return the config: 15 G tokens in updates of 0.5 M."""
     base = read_config(Path(__file__).parent / "llama2_medium.py")
     model = MUDDFormerConfig(
         vocab_size=50432, max_seq_len=2048, d_model=1536, n_layer=24, n_head=24, d_ff=4096

@@ -4,7 +4,7 @@ from mudd_core.config import Config, DataConfig, EvalConfig, OptimConfig, TrainC
 
 
 def get_config() -> Config:
-    """7.08 G tokens in 13,500 updates of 256 sequences of 2,048."""
+    """Return the config: 7.08 G tokens in 13,500 updates of 256 sequences of 2,048 tokens."""
     return Config(
         name="llama2-medium",
         model=TransformerPPConfig(

@@ -7,7 +7,9 @@ from mudd_core.config import Config, read_config
 
 
 def get_config() -> Config:
-    """32 blocks, 4,096 wide; one sequence on each of 8 devices; the schedule of the base file."""
+    """Return the config: 32 blocks, width 4,096, one sequence per device on 8 devices, the schedule of the base
+    file.
+    """
     base = read_config(Path(__file__).parent / "llama_medium.py")
     model = replace(base.model, d_model=4096, n_layer=32, n_head=32, d_ff=11008)
     train = replace(base.train, steps=440000, batch_size=8, logical_shards=8)

@@ -1,4 +1,4 @@
-"""LlamaMedium, base class of the 2Medium configs, with 32,000 ids (docs/maths/muddformer.md, 3.1)."""
+"""LlamaMedium, the base class of the 2Medium configs, with 32,000 token ids (docs/maths/muddformer.md, 3.1)."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,7 +7,10 @@ from mudd_core.config import Config, DataConfig, EvalConfig, read_config
 
 
 def get_config() -> Config:
-    """8 sequences on each of 8 devices; the schedule of the 2Medium classes, the periods of the base file."""
+    """Return the config: 8 sequences per device on 8 devices.
+
+    The schedule is from the 2Medium classes, and the intervals are from the base file.
+    """
     base = read_config(Path(__file__).parent / "llama2_medium.py")
     return replace(
         base,

@@ -7,7 +7,7 @@ from mudd_core.config import Config, MUDDFormerConfig, read_config
 
 
 def get_config() -> Config:
-    """The recipe of llama2_medium.py; inner widths 1,408 to 4,224 in steps of 128."""
+    """Return the config: the recipe of llama2_medium.py; d_ff rises from 1,408 to 4,224 in steps of 128."""
     base = read_config(Path(__file__).parent / "llama2_medium.py")
     model = MUDDFormerConfig(
         vocab_size=50432,

@@ -7,7 +7,7 @@ from mudd_core.config import Config, MUDDFormerConfig, read_config
 
 
 def get_config() -> Config:
-    """300 G tokens, the recipe of Pythia."""
+    """Return the config: 300 G tokens, with the recipe of Pythia."""
     base = read_config(Path(__file__).parent / "llama2_medium.py")
     model = MUDDFormerConfig(
         vocab_size=50432,

@@ -1,14 +1,14 @@
-"""A MUDDFormer of the layers, widths and recipe of configs/small.py, trained within twenty minutes on two cores.
+"""A MUDDFormer with the layers, widths and recipe of configs/small.py, which trains within twenty minutes on two cores.
 
-Against that Transformer++ it has three norms instead of one in front of attention, the weight generators (1.8 % more
-parameters) and inner widths from 256 to 768 around the same mean.
+Compared with that Transformer++ it has three norms instead of one before attention, the weight generators (1.8 % more
+parameters), and d_ff from 256 to 768 with the same mean.
 """
 
 from mudd_core.config import Config, DataConfig, EvalConfig, MUDDFormerConfig, OptimConfig, TrainConfig
 
 
 def get_config() -> Config:
-    """4.3 M parameters, 5,800 updates of 1,024 tokens."""
+    """Return the config: 4.3 M parameters, 5,800 updates of 1,024 tokens."""
     return Config(
         name="muddformer-small",
         model=MUDDFormerConfig(d_model=192, n_layer=6, n_head=3, d_ff=512, init_std=0.02),

@@ -4,7 +4,9 @@ from mudd_core.config import Config, DataConfig, MUDDFormerConfig, OptimConfig, 
 
 
 def get_config() -> Config:
-    """1.4 M parameters, 500 updates of 1,024 tokens; blocks 256, 256, 384 and 512 wide inside."""
+    """Return the config: 1.4 M parameters, 500 updates of 1,024 tokens; d_ff is 256, 256, 384 and 512 in the four
+    blocks.
+    """
     return Config(
         name="muddformer-tiny",
         model=MUDDFormerConfig(d_model=128, n_layer=4, n_head=4, d_ff=384, init_std=0.02),

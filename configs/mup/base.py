@@ -1,10 +1,13 @@
-"""The original's base.py: d_model 1024, its optimizer, batch and length (docs/maths/mup.md, 3.1)."""
+"""The original's base.py: width 1024, with its optimizer, batch and sequence length (docs/maths/mup.md, 3.1)."""
 
 from mudd_core.config import Config, DataConfig, EvalConfig, LossConfig, MupConfig, OptimConfig, TrainConfig
 
 
 def get_config() -> Config:
-    """33 G tokens in 125,000 updates of 2^18; the rate of 1 is the original's default, its best was 2^-6."""
+    """Return the config: 33 G tokens in 125,000 updates of 2^18.
+
+    The learning rate of 1 is the original's default; its best was 2^-6.
+    """
     return Config(
         name="mup-base",
         model=MupConfig(vocab_size=32100, max_seq_len=256, d_model=1024, qk_scale=1 / 128),

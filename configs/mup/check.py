@@ -1,10 +1,10 @@
-"""The proxy that `launch.py mup check` trains where no other config is named: heads of 8, base width 32."""
+"""The proxy that `launch.py mup check` trains if no other config is named: d_head 8, base width 32."""
 
 from mudd_core.config import Config, LossConfig, MupConfig, OptimConfig, TrainConfig
 
 
 def get_config() -> Config:
-    """Two blocks; the widths, the tokens and the length are the check's own."""
+    """Return the config: two blocks; the check sets the widths, the number of tokens and the sequence length."""
     return Config(
         name="mup-check",
         model=MupConfig(d_model=32, n_layer=2, d_base=32, d_head=8, qk_scale=1 / 8),

@@ -7,6 +7,6 @@ from mudd_core.config import Config, read_config
 
 
 def get_config() -> Config:
-    """75.5 M parameters without embedding and head."""
+    """Return the config: 75.5 M parameters without embedding and head."""
     base = read_config(Path(__file__).parent / "base.py")
     return replace(base, name="mup-medium", model=replace(base.model, d_model=512))

@@ -1,14 +1,14 @@
-"""The authors' 124M model on OpenWebText (their JAX program, first command): 576 slots, 12 blocks, 768 wide.
+"""The authors' 124M model on OpenWebText (their JAX program, first command): 576 slots, 12 blocks, width 768.
 
-The text here is still the default corpus: give data.path and, for the original's ids, data.tokenizer the tokenizer.json
-of gpt-neox-20b (50,277 ids, padded to 50,304).
+The text here is still the default corpus, so set data.path. For the original's ids, set data.tokenizer to the
+tokenizer.json of gpt-neox-20b (50,277 ids, padded to 50,304).
 """
 
 from mudd_core.config import Config, DataConfig, EvalConfig, OptimConfig, TokenFormerConfig, TrainConfig
 
 
 def get_config() -> Config:
-    """123,569,664 parameters, 600,000 updates of 512 sequences of 1,024 tokens."""
+    """Return the config: 123,569,664 parameters, 600,000 updates of 512 sequences of 1,024 tokens."""
     return Config(
         name="tokenformer-124m",
         model=TokenFormerConfig(

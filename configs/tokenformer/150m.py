@@ -1,12 +1,12 @@
-"""The authors' 150M model on the Pile (their NeoX program): rotary positions on a quarter of each head, erf gelu."""
+"""The authors' 150M model on the Pile (their NeoX program): RoPE on a quarter of each head, erf gelu."""
 
 from mudd_core.config import Config, DataConfig, EvalConfig, OptimConfig, TokenFormerConfig, TrainConfig
 
 
 def get_config() -> Config:
-    """768 slots, 12 blocks, 768 wide; 143,000 updates of 1,024 sequences of 2,048 tokens.
+    """Return the config: 768 slots, 12 blocks, width 768; 143,000 updates of 1,024 sequences of 2,048 tokens.
 
-    A validation takes 100 of these batches. The newest six checkpoints stay, and those after 0, 1, 2, 4 ... 512 steps.
+    A validation reads 100 such batches. The newest six checkpoints are kept, and those after 0, 1, 2, 4 ... 512 steps.
     """
     return Config(
         name="tokenformer-150m",

@@ -7,7 +7,7 @@ from mudd_core.config import Config, read_config
 
 
 def get_config() -> Config:
-    """1,309,705,728 parameters, 8620 slots."""
+    """Return the config: 1,309,705,728 parameters, 8,620 slots."""
     base = read_config(Path(__file__).parent / "124m.py")
     return dataclasses.replace(
         base,

@@ -7,7 +7,7 @@ from mudd_core.config import Config, read_config
 
 
 def get_config() -> Config:
-    """1536 slots, 40 blocks, 1536 wide, 16 heads."""
+    """Return the config: 1,536 slots, 40 blocks, width 1,536, 16 heads."""
     base = read_config(Path(__file__).parent / "150m.py")
     model = dataclasses.replace(base.model, n_layer=40, d_model=1536, n_head=16, slot_num=1536)
     return dataclasses.replace(base, name="tokenformer-1.5b", model=model)

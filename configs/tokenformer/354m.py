@@ -1,4 +1,4 @@
-"""The 124M model grown to 2,140 slots (the authors' second command); start.load_parameters_path names the old run."""
+"""The 124M model grown to 2,140 slots (the authors' second command); start.load_parameters_path is the old run."""
 
 import dataclasses
 from pathlib import Path
@@ -7,7 +7,7 @@ from mudd_core.config import Config, read_config
 
 
 def get_config() -> Config:
-    """354,190,848 parameters, 2140 slots."""
+    """Return the config: 354,190,848 parameters, 2,140 slots."""
     base = read_config(Path(__file__).parent / "124m.py")
     return dataclasses.replace(
         base,

@@ -7,7 +7,7 @@ from mudd_core.config import Config, read_config
 
 
 def get_config() -> Config:
-    """753,796,608 parameters, 4850 slots."""
+    """Return the config: 753,796,608 parameters, 4,850 slots."""
     base = read_config(Path(__file__).parent / "124m.py")
     return dataclasses.replace(
         base,

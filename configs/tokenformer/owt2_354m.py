@@ -1,4 +1,4 @@
-"""The authors' 354M model on OpenWebText2 (their NeoX program): 150m.py's form, the start of a growth."""
+"""The authors' 354M model on OpenWebText2 (their NeoX program): it has the form of 150m.py, and is grown later."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,9 +7,9 @@ from mudd_core.config import Config, EvalConfig, read_config
 
 
 def get_config() -> Config:
-    """768 slots of q, k, v and output, 3,072 of the feed-forward; batches of 512 sequences of 1,024 tokens.
+    """Return the config: 768 slots for q, k, v and output, 3,072 for feed-forward; 512 sequences of 1,024 tokens.
 
-    A validation takes 100 of these batches.
+    A validation reads 100 such batches.
     """
     base = read_config(Path(__file__).parent / "150m.py")
     model = replace(base.model, max_seq_len=1024, n_layer=24, d_model=1024, n_head=16, slot_num=768)

@@ -1,4 +1,4 @@
-"""The authors' 757M model on OpenWebText2 (their NeoX program): owt2_354m grown, the longer of their two runs."""
+"""The authors' 757M model on OpenWebText2 (their NeoX program): owt2_354m grown, in the longer of two runs."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,7 +7,7 @@ from mudd_core.config import Config, read_config
 
 
 def get_config() -> Config:
-    """1,792 slots of q, k, v and output, 7,168 of the feed-forward; 120,000 updates."""
+    """Return the config: 1,792 slots for q, k, v and output, 7,168 for feed-forward; 120,000 updates."""
     base = read_config(Path(__file__).parent / "owt2_354m.py")
     return replace(
         base,

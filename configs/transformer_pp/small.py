@@ -1,15 +1,15 @@
-"""The first real run: a Transformer++ trained to a useful loss within twenty minutes.
+"""The first real run: a Transformer++ that reaches a useful loss within twenty minutes.
 
-Few parameters and many tokens: at this budget (about 1.3e14 FLOPs) width is worth less than reading the corpus more
-than twice. Warm-up counts in updates: with 12 instead of 58 of them a run of 600 thousand tokens ended at 2.00
-instead of 1.91 bits per byte.
+It has few parameters and many tokens: with this budget (about 1.3e14 FLOPs), reading the corpus more than twice is
+better than more width. The warm-up is counted in updates: with 12 updates instead of 58, a run of 600 thousand tokens
+reached 2.00 instead of 1.91 bits per byte.
 """
 
 from mudd_core.config import Config, DataConfig, EvalConfig, OptimConfig, TrainConfig, TransformerPPConfig
 
 
 def get_config() -> Config:
-    """4.2 M parameters, 5,800 updates of 1,024 tokens."""
+    """Return the config: 4.2 M parameters, 5,800 updates of 1,024 tokens."""
     return Config(
         name="small",
         model=TransformerPPConfig(d_model=192, n_layer=6, n_head=3, d_ff=512),

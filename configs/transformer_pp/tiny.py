@@ -4,7 +4,7 @@ from mudd_core.config import Config, DataConfig, OptimConfig, TrainConfig, Trans
 
 
 def get_config() -> Config:
-    """1.3 M parameters, 500 updates of 1,024 tokens."""
+    """Return the config: 1.3 M parameters, 500 updates of 1,024 tokens."""
     return Config(
         name="tiny",
         model=TransformerPPConfig(d_model=128, n_layer=4, n_head=4, d_ff=352),
