@@ -1,4 +1,4 @@
-"""Accuracy: the share of targets that a model guesses, in training and validation, however the batch is cut."""
+"""Accuracy: the fraction of targets that a model guesses, in training and validation, for any split of the batch."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def config_of(family: str, *, micro: int = 0, precision: str = "fp32") -> Config
 
 
 def batch_with_hits(model: Any) -> dict[str, Any]:
-    """Targets of which the model guesses about half; a sixth is ignored, and all of the third sequence."""
+    """Return targets of which the model guesses about half; a sixth is ignored, and all of the third sequence."""
     rng = np.random.default_rng(3)
     inputs = rng.integers(0, model.config.vocab_size, (ROWS, LENGTH)).astype(np.int32)
     likeliest = torch.from_numpy(model.logits(inputs)).argmax(-1).numpy().astype(np.int32)

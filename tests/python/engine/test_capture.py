@@ -1,4 +1,4 @@
-"""Model.capture against PyTorch's hooks with the same weights: values, gradients, names, and what it costs."""
+"""Model.capture against PyTorch's hooks with the same weights: values, gradients, names and cost."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EXPERTS = ("mixtral", "mudd_experts")
 
 
 def extra_arrays(samples: int, length: int) -> dict[str, Any]:
-    """Positions, segments and masked keys."""
+    """Return positions, segments and a key mask."""
     rng = np.random.default_rng(5)
     return {
         "positions": rng.integers(0, 40, (samples, length)).astype(np.int32),
@@ -56,11 +56,11 @@ def test_every_gradient_equals_that_of_retain_grad(name: str, packed: bool) -> N
     largest = max(np.abs(want.gradients[key]).max() for key in params)
     for key, gradient in want.gradients.items():
         if name.startswith("tokenformer") and key.endswith(("attn.weights", "attn.heads")):
-            # Of a query that sees no key: the norm of its scores for the slots is zero, where Theta has no slope.
+            # For a query that sees no key, the norm of its slot scores is zero, at which Theta is not differentiable.
             alone = want.values[key.replace("heads", "weights")].sum(-1) == 0
             gradient[alone if key.endswith("weights") else alone[:, 0]] = 0
             found.gradients[key][alone if key.endswith("weights") else alone[:, 0]] = 0
-        # Where exact arithmetic gives zero (a key bias moves all scores of a row alike) rounding is all there is.
+        # Where the exact gradient is zero (a key bias moves all scores of a row alike), only rounding remains.
         scale = max(np.abs(gradient).max(), 5e-3 * largest)
         assert np.abs(found.gradients[key] - gradient).max() <= GRADIENT * scale, key
 
@@ -79,7 +79,7 @@ def test_a_capture_has_the_bits_of_the_planned_graph(name: str, precision: str) 
     stored = model.capture(batch, ["logits", "blocks.[0-9].out"], gradients=True)
     assert list(stored) == [*(f"blocks.{i}.out" for i in range(ours.n_layer)), "logits"]
     assert all(np.array_equal(stored[key], found[key]) for key in stored)
-    # Afterwards all is as it was.
+    # A capture leaves the model unchanged.
     assert np.array_equal(model.logits(batch["inputs"]), logits)
     assert model.loss(batch) == loss
     again = model.loss_and_gradients(batch)
@@ -170,7 +170,7 @@ def test_frozen_and_narrow_models(name: str) -> None:
         narrow.set_parameter(key, plain.parameters[key])
     found = narrow.capture(batch, gradients=True)
     assert worst(found["logits"], narrow.logits(batch["inputs"])) <= LOGITS
-    assert set(narrow.parameters) <= set(found.gradients)  # of frozen ones too
+    assert set(narrow.parameters) <= set(found.gradients)  # also of frozen parameters
     plain.train_only([next(iter(plain.parameters))])
     assert set(plain.capture(batch, gradients=True).gradients) == set(found.gradients)
 
@@ -211,5 +211,5 @@ def test_ids_of_one_sequence_count_as_a_batch_of_one() -> None:
 def test_logits_of_the_reference_of_attention_are_near() -> None:
     model, cfg, _ = make("llama_gqa")
     batch = make_batch(cfg.vocab_size, 2, 19)
-    found = model.capture(batch, gradients=True)  # weights are in the path: rounding of other sums
+    found = model.capture(batch, gradients=True)  # uses the weights, so sums are rounded differently
     assert 0 < worst(found["logits"], model.logits(batch["inputs"])) <= 40 * EPSILON

@@ -1,4 +1,4 @@
-"""Ranks that cut weights, gradients and state (mesh.zero=3) have the bits of one process."""
+"""Ranks that shard weights, gradients and state (mesh.zero=3) have the bits of one process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mudd_core.run.build.planned_model import cut_of
 from rank_runs import batch_of, on_ranks, train
 from test_ranks import FAMILIES, LARGE, config_of
 
-# Ranks, ranks of a node: several nodes, where weights are gathered, and one, where they stand once.
+# (ranks, ranks per host). With several hosts weights are gathered; on one host they are stored once.
 WORLDS = ((2, 1), (4, 1), (4, 2), (8, 2), (4, 4))
 
 
@@ -91,7 +91,7 @@ def test_frozen_weights_are_gathered_only(kind: str | None) -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_slow_network_changes_no_bit(family: str) -> None:
-    """Many buckets, all late: whoever reads a weight or a sum before it has come reads NaN."""
+    """Many buckets, all late: reading a weight or a sum before it has arrived returns NaN."""
     check(cut_config(family, micro_batch_size=2), ((2, 1), (4, 2)), late=0.002, longest_message=1 << 12)
 
 
@@ -133,7 +133,7 @@ def test_a_bad_number_of_one_owner_skips_the_update_of_all_and_is_found() -> Non
     def work(comm: Comm) -> tuple[bool, str]:
         engine = engine_of(config, comm)
         for part in engine.state_parts(writable=True):
-            if part.name == "blocks.1.ffn.up.w" and part.begin == 0:  # its owner
+            if part.name == "blocks.1.ffn.up.w" and part.begin == 0:  # the owner
                 part.array.reshape(-1)[:1] = np.nan
         report = engine.train_step(0, 1e-3, batch_of(config, 0))
         return bool(report.finite), engine.first_nonfinite(0)

@@ -1,4 +1,4 @@
-"""GPT-2's dropout: against PyTorch with the same masks, bits by seed, step and sample, off where nothing trains."""
+"""GPT-2's dropout: against PyTorch with the same masks, bits by seed, step and sample, and none outside of training."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SMALL = GPT2Config(vocab_size=61, max_seq_len=40, d_model=36, n_layer=2, n_head=
 
 
 class Dropped(tm.Gpt2Config):
-    """The reference with the masks that ours draws at seed 0 and step 0."""
+    """The reference with the masks that mudd_core draws at seed 0 and step 0."""
 
     def drop(self, place: str, x: torch.Tensor) -> torch.Tensor:
         scores = place.endswith("scores")  # [B, H, T, keys], else [B, T, D]
@@ -59,7 +59,7 @@ def test_loss_and_gradients_equal_autograd_with_the_same_masks(shape: tuple[int,
 def run(
     steps: int = 2, seed: int = 0, threads: int = 0, rates: dict[str, float] = RATES, **train: Any
 ) -> Any:
-    """State after some steps."""
+    """Return the state after some steps."""
     model = dataclasses.replace(SMALL, **rates)
     config = Config(
         name="test",

@@ -1,4 +1,4 @@
-"""The engine that tests put into the loop takes the same calls as the real one, as the loop's protocol lists them."""
+"""The fake engine of the loop tests has the same methods as the real one, and those in the loop's protocol."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mudd_core.run.records.engine import LoopEngine
 
 
 def listed_calls() -> Iterator[str]:
-    """Names of the protocol's methods."""
+    """Yield the names of the protocol's methods."""
     for kind in LoopEngine.__mro__:
         if getattr(kind, "_is_protocol", False):
             yield from (
@@ -22,7 +22,7 @@ def listed_calls() -> Iterator[str]:
 
 
 def arguments(kind: type, name: str) -> list[tuple[str, object, object]]:
-    """Name, kind and default of each argument after self."""
+    """Return name, kind and default of each argument after self."""
     found = list(inspect.signature(getattr(kind, name)).parameters.values())[1:]
     return [(one.name, one.kind, one.default) for one in found]
 

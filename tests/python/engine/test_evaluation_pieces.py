@@ -1,4 +1,4 @@
-"""A validation batch goes through a graph of fewer sequences: less memory, the same bits."""
+"""A validation batch is split for a graph of fewer sequences, which needs less memory and returns the same bits."""
 
 from __future__ import annotations
 

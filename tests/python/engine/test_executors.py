@@ -1,4 +1,4 @@
-"""Both executors, every planner switch, any number of threads: the same bits."""
+"""Both executors, every planner switch and any number of threads return the same bits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Results = tuple[float, dict[str, Any]]
 
 
 def same(a: Results, b: Results) -> bool:
-    """Equal losses and gradients, bit for bit."""
+    """Return True if losses and gradients are equal, bit for bit."""
     return a[0] == b[0] and all(np.array_equal(a[1][k], b[1][k]) for k in a[1]) and set(a[1]) == set(b[1])
 
 
@@ -30,7 +30,7 @@ def test_planned_equals_immediate(name: str, shape: tuple[int, int]) -> None:
     batch = make_batch(cfg.vocab_size, *shape)
     planned = model.loss_and_gradients(batch, shards=4)
     assert same(planned, model.loss_and_gradients_immediate(batch, shards=4))
-    # The comparison can fail: another tree over shards gives other bits.
+    # The comparison can fail: another tree over shards returns other bits.
     assert not same(planned, model.loss_and_gradients(batch, shards=1))
 
 
@@ -81,7 +81,7 @@ def test_arena_grows_linearly_with_length() -> None:
 
 
 def many_words(name: str) -> mc.Model:
-    """This family with a vocabulary of which a batch reads few rows, so that only those have gradients."""
+    """Return this family with a large vocabulary, so that only the few rows that a batch reads have gradients."""
     import dataclasses
 
     model = mc.Model(dataclasses.replace(CASES[name][0], vocab_size=1009), initialize=False)
@@ -127,7 +127,7 @@ def test_steps_with_rows_of_a_table_never_change_bits(name: str) -> None:
 
 
 def test_an_activation_is_kept_once() -> None:
-    """Of a feed-forward block the pre-activation stays for backward; the output of `up` is made again from it."""
+    """A feed-forward block keeps the pre-activation for backward and recomputes the output of `up` from it."""
     model, _, _ = make("gpt2")
     rows = model.plan("train", 4, 16).executor.memory_table()
     lives = [
@@ -137,7 +137,7 @@ def test_an_activation_is_kept_once() -> None:
     ]
     kept = max(length for kind, length in lives if kind == "saved")
     results = [length for kind, length in lives if kind == "result"]
-    assert len(results) == 2  # forward's and the one of backward
+    assert len(results) == 2  # one in forward and one in backward
     assert max(results) <= 2 < kept
 
 
@@ -212,7 +212,7 @@ def test_a_result_multiplied_by_itself_has_the_same_gradients_in_both_executors(
 
 
 def recorded() -> tuple[Any, Any, int]:
-    """A store that is not allocated yet, a graph of one product over it, and the number of its loss."""
+    """Return a store without memory, a graph of one matmul with it, and the index of its loss."""
     store = _core.ParamStore()
     recorder = Recorder(store, training=True, samples=2, shards=1)
     w = recorder.parameter("w", (4, 4), role="matrix", fan_in=4, fan_out=4, init="ones")

@@ -1,4 +1,4 @@
-"""Experts dealt out to ranks (mesh.expert): the bits of one process, by worlds, groups, precisions and capacities."""
+"""Experts sharded across ranks (mesh.expert): the bits of one process, by worlds, groups, precisions and capacities."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rank_states import train_between
 from small_models import CASES
 
 MIXTURES = ("mixtral", "mudd_experts")
-# An expert has whole blocks of 4,096 numbers.
+# An expert has whole blocks of 4,096 elements.
 SIZES = {
     "vocab_size": 61,
     "max_seq_len": 16,
@@ -109,7 +109,7 @@ def test_every_optimizer(name: str) -> None:
 
 
 def test_an_expert_without_tokens() -> None:
-    """4 tokens of two choices each reach 8 of 16 experts at most."""
+    """Check that 4 tokens with two choices each, which reach at most 8 of 16 experts, train."""
     sizes = {"seq_len": 2, "batch_size": 2, "logical_shards": 2}
     model = {"n_expert": 16}
     assert train(config_of(model=model, expert=2, **sizes), 2) == train(config_of(model=model, **sizes), 1)
@@ -177,7 +177,7 @@ def test_a_bad_number_is_found_by_all_ranks_together() -> None:
         name = "blocks.1.ffn.up.w"
         if comm.rank == 1:
             model.set_parameter(name, np.full((8, 64, 64), np.nan, np.float32))
-        model.store.repack()  # by all ranks together
+        model.store.repack()  # of all ranks together
         report = engine.train_step(0, 1e-3, batch_of(config, 0))
         return bool(report.finite), engine.first_nonfinite(0)
 

@@ -1,4 +1,4 @@
-"""Rows of tokens that a rank has memory for (mesh.expert_room): what is booked, and the end of a step with more."""
+"""The receive buffer for tokens of a rank's experts (mesh.expert_room): its size, and the error if it is too small."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from mudd_core.engine.engine import Engine
 from rank_runs import batch_of, experts_of, on_ranks, train
 from test_expert_ranks import config_of
 
-EVEN = 2 * 16 * 2  # rows of a rank of four: samples, tokens, choices
-# All tokens choose experts 0 and 1 where the logits of a router are equal.
+EVEN = 2 * 16 * 2  # tokens for a rank of four: samples, tokens, choices
+# If the logits of a router are equal, all tokens choose experts 0 and 1.
 REFUSED = (
     "[mesh] blocks.0.ffn:grouped_gemm: expert 0 was chosen 128 times, experts 0 to 1 of this rank 256 times in "
     "all; it has memory for 128 (an even load is 64): set mesh.expert_room=4 or more, which reserves memory for so "
@@ -22,7 +22,7 @@ REFUSED = (
 
 
 def end_of_a_crowded_step(comm: dist.Comm, config: Config, spare: int | None = None) -> tuple[int, str, bool]:
-    """(code, message, whether the weights are unchanged) of a rank whose router sends all tokens to experts 0, 1."""
+    """Return (code, message, True if the weights are unchanged) of a rank that sends all tokens to experts 0, 1."""
     model = mc.Model(config.model, seed=5, comm=comm, experts=experts_of(comm, config))
     engine = Engine(config, model)
     if spare is not None:

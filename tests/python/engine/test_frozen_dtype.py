@@ -1,4 +1,4 @@
-"""Frozen weights in bf16 or fp16 (train.frozen_dtype): the bits of their fp32 copies, memory, state, refusals."""
+"""Frozen weights in bf16 or fp16 (train.frozen_dtype): bits equal to their fp32 copies; memory, state, errors."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def config(case: str, patterns: str, frozen_dtype: str = "stored", **train: Any)
 
 
 def trained(case: str, frozen: str) -> str:
-    """Patterns that freeze all matrices, or every second one."""
+    """Return patterns that freeze all matrices, or every second one."""
     shapes = {name: view.shape for name, view in make(case)[0].parameters.items()}
     matrices = [name for name, shape in shapes.items() if len(shape) > 1]
     chosen = [name for name in shapes if name not in matrices]
@@ -55,7 +55,7 @@ def trained(case: str, frozen: str) -> str:
 
 
 def twins(case: str, frozen: str, kind: str, precision: str = "fp32") -> tuple[Engine, Engine]:
-    """Engines over frozen weights in 16 bits, and over fp32 masters of the same values."""
+    """Return engines with frozen weights in 16 bits, and with fp32 masters of the same values."""
     params = make(case)[2]
     cfg = CASES[case][0]
     asked = config(case, trained(case, frozen), kind, precision=precision)
@@ -64,7 +64,7 @@ def twins(case: str, frozen: str, kind: str, precision: str = "fp32") -> tuple[E
     narrow = Model(cfg, initialize=False, precision=precision, stored=types)
     wide = Model(cfg, initialize=False, precision=precision)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that values are rounded
+        warnings.simplefilter("ignore")  # a warning that values are rounded
         for name, value in params.items():
             narrow.set_parameter(name, value)
     for name, value in narrow.parameters.items():
@@ -103,10 +103,10 @@ def test_training_equals_that_of_fp32_masters_with_these_values(
     equal_training(case, frozen, kind, precision)
 
 
-# The level of this process is tested above.
+# The tests above cover the level of this process.
 @pytest.mark.parametrize("level", [level for level in levels() if level != _core.isa()])
 def test_training_equals_that_of_fp32_masters_at_every_level(level: str) -> None:
-    """In processes of their own: kernels are chosen once. An emulation has kernels of its own for bf16 alone."""
+    """Run in separate processes, because kernels are chosen once. An emulation has separate kernels only for bf16."""
     precisions = ["bf16"] if level.startswith("emu_") else ["fp32", "bf16"]
     code = (
         "import test_frozen_dtype as t\n"

@@ -1,4 +1,4 @@
-"""FLOPs of a step with frozen parameters: as many as PyTorch counts in its matmuls, and what reports make of them."""
+"""FLOPs of a step with frozen parameters: equal to PyTorch's count for its matmuls, and correct in reports."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def engine_of(case: str, patterns: str) -> Engine:
 
 
 def torch_flops(case: str, trained: list[str]) -> float:
-    """Of forward and backward matmuls, gradients of the trained leaves alone."""
+    """Return the FLOPs of forward and backward matmuls, with gradients only for the trained leaves."""
     _, cfg, params = make(case, whole_batch=True)
     leaves = {key: torch.tensor(value, requires_grad=key in trained) for key, value in params.items()}
     batch = make_batch(cfg.vocab_size, BATCH, LENGTH, seed=0)
@@ -44,14 +44,14 @@ def torch_flops(case: str, trained: list[str]) -> float:
 
 
 def counted(engine: Engine) -> dict[str, float]:
-    """FLOPs of a step by op."""
+    """Return the FLOPs of a step by op."""
     found: dict[str, float] = {}
     for timing in profile(engine, steps=1, warmup=0).timings:
         found[timing.op] = found.get(timing.op, 0.0) + timing.flops
     return found
 
 
-# All of q, k and v train in these or none of them: for one of them alone PyTorch leaves a matmul of attention out.
+# These train all of q, k and v or none: for only one of them PyTorch omits a matmul of attention.
 @pytest.mark.parametrize("case", ["llama_gqa", "llama_tied"])
 @pytest.mark.parametrize(
     "patterns", ["", "!embed", "blocks.1.*", "blocks.1.ffn.*", "blocks.*.ffn.down.w", "*.gain"]
@@ -60,7 +60,7 @@ def test_a_step_counts_the_matmuls_of_pytorch(case: str, patterns: str) -> None:
     engine = engine_of(case, patterns)
     trained = trained_names(patterns, engine.model.store.names())
     ours = counted(engine)
-    # PyTorch computes the masked half of the scores too.
+    # PyTorch also computes the masked half of the scores.
     assert sum(ours.values()) + ours["attention"] == pytest.approx(torch_flops(case, trained), rel=1e-6)
     computed, every, _ = engine.executor.flops
     assert computed == pytest.approx(sum(ours.values()), rel=COUNTED)

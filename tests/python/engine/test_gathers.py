@@ -1,4 +1,4 @@
-"""Weights that a graph gathers (mesh.zero=3): when, where they lie meanwhile, what ranks hold and send."""
+"""Weights that a graph gathers (mesh.zero=3): when, into which buffers, and what ranks keep and send."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Span = tuple[str, int, int, int, int]  # name, bytes, first, last, offset
 
 
 def spans(precision: str = "fp32") -> list[Span]:
-    """The gathered buffers of a training graph of a rank of four, in the order of the gathers."""
+    """Return the gathered buffers of a training graph of one rank of four, in the order of the gathers."""
     model = mc.Model(SHAPE, booked_only=True, precision=precision, cut=Cut(4, 0, True))
     executor = model.plan("train", 2, 16, cut_gradients=True).executor
     table = [row for row in executor.memory_table() if row[1] == "weights"]
@@ -89,11 +89,11 @@ def test_bytes_on_the_wire_are_those_of_the_formula(world: int, precision: str) 
     runs, share = 2, (world - 1) / world
     found = on_ranks(work, world, node_size=1)
     gathers, sums, gathered = (sum(column) / world for column in zip(*found, strict=True))
-    # Weights that are not divisible leave some ranks a little more.
+    # Sizes that are not divisible leave some ranks a little more.
     assert gathers == pytest.approx(runs * gathered * share, rel=0.02)
     model = mc.Model(SHAPE, booked_only=True)
     dense = 4 * (
         model.n_parameters - SHAPE.vocab_size * SHAPE.d_model
-    )  # of the table only rows that were read
+    )  # of the table only the rows that were read
     rows = 4 * SHAPE.d_model * SHAPE.vocab_size
     assert runs * dense * share * 0.98 <= sums <= runs * (dense + rows) * share * 1.02

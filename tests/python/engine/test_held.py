@@ -1,4 +1,4 @@
-"""A model of which a rank holds only parts: its values, hash, saves and loads are those of the whole one."""
+"""A model of which a rank has only parts: values, hash, saves and loads equal the whole model's."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def parts_of(model: mc.Model, writable: bool = False) -> list[StatePart]:
 
 
 def held_by(rank: int, world: int) -> dict[str, tuple[int, int]]:
-    """Whole rows, of each parameter about as many for each rank; of the last ones nothing for some."""
+    """Return whole rows of each parameter, about as many for each rank; for some ranks none of a small parameter."""
     store = mc.Model(SHAPE, booked_only=True).store
     found = {}
     for name in store.names():

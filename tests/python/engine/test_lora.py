@@ -1,4 +1,4 @@
-"""Low-rank adapters: gradients against autograd, both executors, ranks, what is updated, and the refusals."""
+"""Low-rank adapters: gradients against autograd, both executors, ranks, which parameters are updated, and errors."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FAMILIES = [
 
 
 def adapted(case: str, lora: LoraConfig = LORA, **options: Any) -> tuple[mc.Model, Any, dict[str, Array]]:
-    """The model of a case with adapters that change its logits, the reference's config, and the base's weights."""
+    """Return the model of a case with adapters that change its logits, the reference's config, and base weights."""
     base, theirs, params = make(case, whole_batch=True)
     model = mc.Model(base.config, lora=lora, seed=1, **options)
     rng = np.random.default_rng(2)
@@ -50,7 +50,7 @@ def adapted(case: str, lora: LoraConfig = LORA, **options: Any) -> tuple[mc.Mode
 
 
 def merged(params: dict[str, Array], scale: float) -> dict[str, Array]:
-    """W + scale A B of every adapted matrix in float64, and the other weights of the base."""
+    """Return W + scale A B of every adapted matrix in float64, and the other weights of the base."""
     whole = {name: value.astype(np.float64) for name, value in params.items() if not is_adapter(name)}
     for name in params:
         if name.endswith("lora_a"):
@@ -107,7 +107,7 @@ def test_a_saved_model_keeps_its_adapters(tmp_path: Path) -> None:
 
 
 def run_config(case: str, lora: LoraConfig = LORA, **settings: Any) -> Config:
-    """A run of adapters on batches that are given."""
+    """Return a run of adapters on prepared batches."""
     sizes = {"batch_size": 8, "seq_len": 16, "seed": 5, "logical_shards": 8, "threads": 1}
     return Config(
         name="test",
@@ -161,12 +161,12 @@ def test_backward_ends_below_the_lowest_adapter() -> None:
     one, two, three = (computed(f"blocks.{layer}.ffn.down") for layer in (2, 1, 0))
     assert (
         two - one > 0 and abs((three - two) - (two - one)) < 1e-6 * one
-    )  # each block costs one backward more
+    )  # each further block costs one backward more
     model = CASES["llama_gqa"][0]
     block = (
         8 * 16 * (2 * model.d_model * model.d_model + 2 * model.d_model * 12 + 3 * model.d_model * model.d_ff)
     )
-    assert two - one < 2.0 * 2 * block  # dx alone, no dW
+    assert two - one < 2.0 * 2 * block  # only dx, no dW
 
 
 def test_dropout_drops_in_training_alone() -> None:
@@ -179,7 +179,7 @@ def test_dropout_drops_in_training_alone() -> None:
     assert loss != plain.loss(batch)
     at_once = model.loss_and_gradients_immediate(batch)
     assert loss == at_once[0] and all(np.array_equal(gradients[name], at_once[1][name]) for name in gradients)
-    lowest = "blocks.0.attn.q.lora_a"  # below it nothing learns, and its input is dropped all the same
+    lowest = "blocks.0.attn.q.lora_a"  # nothing below it trains, but its input has dropout
     assert not np.array_equal(gradients[lowest], plain.loss_and_gradients(batch)[1][lowest])
 
 

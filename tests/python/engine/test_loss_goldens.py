@@ -1,4 +1,4 @@
-"""Whole runs against committed numbers: a change of any bit shows here, and so does a level with other bits."""
+"""Whole runs against committed losses: a change of any bit is an error here, and so is a level with other bits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_twenty_updates_of_every_family_have_the_committed_bits(level: str, cach
 
 
 def check_first_updates(level: str, cache: Path) -> None:
-    """The first updates in bf16, which an emulation takes a minute for; `./run soak levels` takes all twenty."""
+    """Check the first updates in bf16, which take a minute in an emulation; `./run soak levels` runs all twenty."""
     first = loss_goldens.EMULATED_STEPS
     made = [line for part in loss_goldens.lines_at(level, str(cache), first=first).values() for line in part]
     (file,) = (file for file in loss_goldens.files(level) if file.parent.name == "bf16")

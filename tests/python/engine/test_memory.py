@@ -1,4 +1,4 @@
-"""Memory limits: free memory, control groups of both kinds, and the refusal."""
+"""Memory limits: free memory, control groups of both versions, and the error."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def group(folder: Path, limit_name: str, limit: str, usage_name: str, usage: int
 
 def test_resident_memory_follows_what_is_touched() -> None:
     before = memory.resident_bytes()
-    block = mmap.mmap(-1, 64 * memory.MIB)  # malloc may hand out pages that are resident already
+    block = mmap.mmap(-1, 64 * memory.MIB)  # malloc may return pages that are resident already
     np.frombuffer(block, np.uint8)[:] = 1
     assert memory.resident_bytes() - before > 48 * memory.MIB
     del block

@@ -1,4 +1,4 @@
-"""loss.normalize=micro_mean: every micro-batch weighs alike, however many targets it counts."""
+"""loss.normalize=micro_mean: every micro-batch has the same weight, for any number of counted targets."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MODELS = {
 
 
 def batch(counted: tuple[int, ...]) -> dict[str, Any]:
-    """A row for each number of targets that count."""
+    """Return one sequence for each number of counted targets."""
     draw = np.random.default_rng(3)
     inputs, targets = (draw.integers(0, 13, (len(counted), 8)).astype(np.int32) for _ in range(2))
     for row, count in zip(targets, counted, strict=True):
@@ -40,7 +40,7 @@ def batch(counted: tuple[int, ...]) -> dict[str, Any]:
 def stepped(
     model: Any, rows: dict[str, Any], micro: int, normalize: str
 ) -> tuple[float, dict[str, np.ndarray]]:
-    """Loss of a step, and what it subtracts from each weight."""
+    """Return the loss of a step, and the change that it subtracts from each weight."""
     size = len(rows["inputs"])
     config = Config(
         model=model,
@@ -65,7 +65,7 @@ def test_a_step_takes_the_mean_of_the_means(name: str) -> None:
     assert loss == pytest.approx((halves[0][0] + halves[1][0]) / 2, rel=REORDERED)
     for key, value in change.items():
         wanted = (halves[0][1][key] + halves[1][1][key]) / 2
-        # float32 on both sides, with the sums in another order; AdamW enlarges it for small gradients.
+        # float32 on both sides, with the sums in another order; AdamW amplifies it for small gradients.
         np.testing.assert_allclose(value, wanted, rtol=2e-4, atol=2e-6, err_msg=key)
     valid, _ = stepped(model, rows, 2, "valid")
     assert abs(loss - valid) > 1e-3

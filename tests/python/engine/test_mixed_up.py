@@ -1,4 +1,4 @@
-"""Arguments of the notebook's classes that are easily mixed up: one line says what to pass."""
+"""Arguments of the notebook's classes that are easily mixed up: a one-line error says what to pass."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_wrong_batch_is_named(name: str, model: mc.Model) -> None:
     batch, kind, says = BATCHES[name]
     trainer = mc.Trainer(CONFIG, model=model)
     calls: list[Callable[[Any], Any]] = [model.loss, model.loss_and_gradients]
-    for call in calls if batch is None else [*calls, trainer.step]:  # step(None) takes the run's own text
+    for call in calls if batch is None else [*calls, trainer.step]:  # step(None) uses the run's data
         with pytest.raises(kind, match=re.escape(says)) as caught:
             call(batch)
         assert "\n" not in str(caught.value)

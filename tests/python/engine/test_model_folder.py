@@ -101,7 +101,7 @@ def test_damage_is_found(tmp_path: Path) -> None:
         mc.Model.load(folder)
     (folder / "model.safetensors").write_bytes(whole)
     settings = json.loads((folder / "config.json").read_text())
-    for size in (8, 1 << 30):  # no memory is taken for the larger one
+    for size in (8, 1 << 30):  # no memory is allocated for the larger one
         settings["model"]["d_ff"] = size
         (folder / "config.json").write_text(json.dumps(settings))
         with pytest.raises(FormatError, match=r"weight 'blocks\.0\.ffn\.\w+\.w': expected shape"):

@@ -1,4 +1,4 @@
-"""Muon through whole training steps against torch.optim.Muon in float64, its state, threads and stacks of experts."""
+"""Muon in whole training steps against torch.optim.Muon in float64; its state, threads and stacks of experts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def is_matrix(about: dict[str, Any]) -> bool:
 
 
 class Twin:
-    """torch.optim.Muon for the matrices, each of a stack its own, and torch.optim.AdamW for the rest, in float64."""
+    """torch.optim.Muon for the matrices, one for each of a stack, and torch.optim.AdamW for the others, in float64."""
 
     def __init__(self, model: Model, params: dict[str, Any], adjust: str) -> None:
         self.matrices: dict[str, list[Any]] = {}
@@ -51,7 +51,7 @@ class Twin:
             if not is_matrix(about):
                 self.rest[key] = whole.requires_grad_()
                 continue
-            # torch's weights are [out, in]; slots are stored so, all others [in, out].
+            # torch's weights are [out, in], and so are slots; all others are [in, out].
             flip = (about["fan_in"], about["fan_out"]) == tuple(about["shape"][-2:])
             parts = whole if whole.dim() == 3 else [whole]
             self.matrices[key] = [(part.T if flip else part).clone().requires_grad_() for part in parts]
@@ -82,15 +82,15 @@ class Twin:
 
 
 def rate(shape: tuple[int, ...], fan: tuple[int, int], adjust: str) -> float:
-    """Muon's rate for a matrix."""
+    """Return Muon's rate for a matrix."""
     return LR * (
         0.2 * math.sqrt(max(shape[-2:])) if adjust != "original" else math.sqrt(max(1, fan[1] / fan[0]))
     )
 
 
-# Rounding of a weight in 20 updates: two of half an epsilon each. Of an update: the polynomial is steepest at 0, where
-# it multiplies by 3.4445, so five steps multiply an error by 485 at most; errors are 16 epsilons of the gradient
-# (reference/bounds.py) and the root of the longer side in the chains of the products.
+# The rounding of a weight in 20 updates is two times half an epsilon each. For an update, the polynomial is steepest at
+# 0, with slope 3.4445, so five iterations multiply an error by at most 485. Errors are 16 epsilons of the gradient
+# (reference/bounds.py), and the root of the longer side in the chains of matmuls.
 def bound(weights: Any, step: float) -> float:
     update = 485 * (16 + math.sqrt(max(weights.shape[-2:]))) * EPSILON
     return float(STEPS * (EPSILON * np.abs(weights).max() + step * update))
@@ -106,7 +106,7 @@ def bound(weights: Any, step: float) -> float:
     ],
 )
 def test_twenty_steps_equal_torch_muon(case: str, adjust: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The code of torch itself; its iteration computes in float64 in place of bf16."""
+    """Run torch's code, whose iteration computes in float64 in place of bf16."""
     monkeypatch.setattr(torch.Tensor, "bfloat16", torch.Tensor.double)
     model, cfg, params = make(case, whole_batch=True)
     engine = Engine(config(case, muon_adjust_lr=adjust), model)
@@ -136,7 +136,7 @@ def test_torch_as_it_is_differs_by_bf16() -> None:
     for key in twin.matrices:
         want = twin.parameters()[key].detach().numpy()
         moved = np.abs(want - params[key]).mean()
-        # 2^-8 of an entry, times what five steps make of an error: a few per cent of the movement.
+        # 2^-8 of an entry, amplified by five iterations: a few per cent of the movement.
         assert np.abs(model.parameters[key] - want).mean() < 0.1 * moved, key
 
 

@@ -26,7 +26,7 @@ SOWN = {f"{name}_l1_{layer:02d}" for name in ACTIVATIONS for layer in (0, 1)}
 
 
 def of_run(text: Path, workdir: Path, *words: str) -> Path:
-    """The folder of a run in a process of its own, as the command line starts it."""
+    """Train in a separate process, as the command line does, and return the folder of the run."""
     sizes = [f"--config.{word}" for word in OF_MU_TRANSFORMER.replace("n_layer=1", "n_layer=2").split()]
     command = [
         "launch.py",
@@ -105,11 +105,11 @@ def test_values_are_means_over_the_batch_and_changes_over_rates(inner: str) -> N
         found, lr = record.statistics, record.lr
     h = before["embed"][ids[:, :-1]]
     x = h / np.sqrt(np.square(h).mean(-1, keepdims=True) + 1e-5)
-    # NumPy takes the means of float32 in another order.
+    # NumPy computes the means of float32 in another order.
     assert found["ax_l1_00"] == pytest.approx(np.abs(x).mean(), rel=1e-5)
     for name in "qkv":
         want = np.abs(x @ before[f"blocks.0.attn.{name}.w"]).mean()
-        # NumPy takes the means of float32 in another order.
+        # NumPy computes the means of float32 in another order.
         assert found[f"a{name}_l1_00"] == pytest.approx(want, rel=1e-4)
     assert found["uu_w_e"] == pytest.approx(change["embed"].mean() / lr, rel=1e-5)
     assert found["uu_w_aq_01"] == pytest.approx(change["blocks.1.attn.q.w"].mean() / (lr / 2), rel=1e-5)
@@ -118,7 +118,7 @@ def test_values_are_means_over_the_batch_and_changes_over_rates(inner: str) -> N
     assert found["uu_b_aq"] == pytest.approx(np.mean(stacked) / lr, rel=1e-5)
     names = ("up", "gate") if inner == "swiglu" else ("up",)
     halves = [change[f"blocks.0.ffn.{name}.w"] for name in names]
-    # NumPy takes the means of float32 in another order.
+    # NumPy computes the means of float32 in another order.
     assert found["uu_w_fi_00"] == pytest.approx(np.mean(halves) / (lr / 2), rel=1e-5)
 
 

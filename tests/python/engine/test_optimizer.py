@@ -49,16 +49,16 @@ def test_steps_equal_torch_adamw(name: str) -> None:
     for step, batch in enumerate(data):
         report = engine.train_step(step, 1e-2, batch)
         assert report.finite
-        # Five updates of float32: a difference of the first grows.
+        # Five updates in float32 amplify a difference of the first.
         assert report.loss == pytest.approx(losses[step], rel=2e-4)
         assert report.grad_norm == pytest.approx(norms[step], rel=2e-3)
-        assert norms[step] > 0.5  # the clip is at work
+        assert norms[step] > 0.5  # the clip is active
     for key, value in want.items():
         if key.endswith((".attn.k.b", ".attn.k.value_bias")):
-            continue  # its exact gradient is zero (it moves all scores of a row alike), and Adam scales the noise up
+            continue  # its exact gradient is zero (it moves all scores of a row alike); Adam amplifies rounding
         # Adam divides by the root of tiny second moments: a relative error of the gradient moves a weight by up to lr.
         difference = np.abs(model.parameters[key] - value)
-        # AdamW turns rounding of a small gradient into a part of a step.
+        # AdamW turns rounding of a small gradient into a fraction of a step.
         assert np.mean(difference) <= 1e-4, key
         assert difference.max() <= 2e-2, key
 
@@ -122,6 +122,6 @@ def test_cuts_of_the_batch() -> None:
     assert cut_batch(8, 8, 2) == (4, 2)
     assert cut_batch(6, 8, 0) == (1, 4)
     assert cut_batch(1, 8, 4) == (1, 1)
-    assert cut_batch(8, 8, 3) == (4, 2)  # the most shards that hold at most three sequences
+    assert cut_batch(8, 8, 3) == (4, 2)  # the largest equal micro-batch of at most three sequences
     with pytest.raises(UserError, match="equal shards"):
         cut_batch(6, 4, 1)

@@ -1,4 +1,4 @@
-"""optim.groups: what strings mean, what is refused, whole steps against torch.optim, state and resume."""
+"""optim.groups: the meaning of its strings, errors, whole steps against torch.optim, state and resume."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_the_default_leaves_the_config_hash_alone() -> None:
     assert config_hash(config("llama_gqa")) != config_hash(config("llama_gqa", "lion: head"))
 
 
-# ---- what muon and adamw mean ----------------------------------------------------------------------------------
+# ---- the rules muon and adamw ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("case", ["llama_gqa", "mixtral", "tokenformer", "mudd"])
@@ -173,7 +173,7 @@ def test_factor_and_decay_of_a_group_are_those_of_the_whole_run() -> None:
 # ---- against torch ---------------------------------------------------------------------------------------------
 
 
-# Of llama_tied the embedding is the head as well.
+# In llama_tied the embedding is also the head.
 @pytest.mark.parametrize(
     ("case", "head"), [("llama_gqa", "head"), ("llama_tied", "embed"), ("mixtral", "head")]
 )
@@ -198,7 +198,7 @@ def test_twenty_steps_equal_torch_with_sgd_for_the_head_and_adamw_for_the_rest(c
             optimizer.step()
     for key, leaf in leaves.items():
         difference = np.abs(model.parameters[key] - leaf.detach().numpy())
-        # AdamW's first steps have the size of the rate whatever the gradient: its sign may differ near zero.
+        # AdamW's first steps have the size of the rate for any gradient; the sign may differ near zero.
         assert np.mean(difference) <= 1e-4 and difference.max() <= 2 * LR, key
     moved = np.abs(leaves[head].detach().numpy() - params[head])
     assert np.abs(model.parameters[head] - leaves[head].detach().numpy()).max() <= 0.01 * moved.max()
@@ -220,9 +220,10 @@ def test_lion_for_the_head_follows_the_formula_and_the_rest_is_adamw() -> None:
             leaf.grad = torch.tensor(grads[key])
         adamw.step()
     for key, leaf in leaves.items():
-        # AdamW turns rounding of a small gradient into a part of a step.
+        # AdamW turns rounding of a small gradient into a fraction of a step.
         assert np.mean(np.abs(model.parameters[key] - leaf.numpy())) <= 1e-4, key
-    # A sign of a gradient near zero may differ, as in test_steps_follow_the_formulas, once in 20 steps of 2e-3.
+    # The sign of a gradient near zero may differ, as in test_steps_follow_the_formulas, for 2e-3 of the weights per
+    # step.
     assert np.mean(np.abs(model.parameters["head"] - want) > 1e-5) <= STEPS * 2e-3
 
 

@@ -1,4 +1,4 @@
-"""The declarations of the optimizers check settings, with the same form of message as the options of ops."""
+"""The declarations of the optimizers check settings, with the same message format as the options of ops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lion, SGD and the options of the update through whole training steps; decay modes; moments in a checkpoint."""
+"""Lion, SGD and the options of the update in whole training steps; decay modes; moments in a checkpoint."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def batches(count: int) -> list[dict[str, Any]]:
 
 
 def clipped(params: dict[str, Any], cfg: Any, batch: dict[str, Any]) -> dict[str, Any]:
-    """Gradients of the reference, clipped by global norm."""
+    """Return the gradients of the reference, clipped by global norm."""
     grads = tt.loss_and_grads(params, batch["inputs"], batch["targets"], cfg, dtype=torch.float64).grads
     norm = float(np.sqrt(sum((g**2).sum() for g in grads.values())))
     return {key: g * min(1.0, 0.5 / norm) for key, g in grads.items()}
@@ -62,10 +62,10 @@ def test_steps_follow_the_formulas(name: str) -> None:
                 )
     for key, value in want.items():
         difference = np.abs(model.parameters[key] - value)
-        # Lion's sign of a gradient near zero may differ: then the weight is off by twice the rate.
+        # Lion's sign of a gradient near zero may differ, which moves the weight by twice the rate.
         assert np.mean(difference > 1e-5) <= (2e-3 if name == "lion" else 0.0), key
         assert difference.max() <= (5 * LR if name == "lion" else 1e-5), key
-    if name == "sgd":  # the same without decay by torch itself
+    if name == "sgd":  # the same without decay, by torch
         plain, cfg, params = make(NAME)
         engine = Engine(config(name="sgd", weight_decay=0.0), plain)
         leaves = {key: torch.tensor(value, requires_grad=True) for key, value in params.items()}
@@ -125,7 +125,7 @@ def test_independent_decay_is_not_multiplied_by_any_rate() -> None:
         for key, value in decayed.parameters.items():
             # One more rounding of each weight.
             np.testing.assert_allclose(value, free.parameters[key] - share * before[key], atol=1e-6)
-    model, _, _ = make(NAME)  # at half the peak rate it is halved: the schedule's factor counts
+    model, _, _ = make(NAME)  # at half the peak rate the decay is halved: the schedule applies to it
     Engine(config(weight_decay=0.1, decay_mode="independent"), model).train_step(0, LR / 2, batches(1)[0])
     plain, _, _ = make(NAME)
     Engine(config(weight_decay=0.0), plain).train_step(0, LR / 2, batches(1)[0])
@@ -189,7 +189,7 @@ def test_limits_of_loss_and_gradient_norm_stop_an_update() -> None:
         after = engine.state_tensors()
         assert all(np.array_equal(value, after[key]) for key, value in before.items())
     limits = (report.loss, report.grad_norm)
-    assert not engine.train_step(1, LR, batch, limits).spike  # above, not at
+    assert not engine.train_step(1, LR, batch, limits).spike  # a value equal to the limit is allowed
 
 
 def test_adamw_on_arrays_is_that_of_torch() -> None:
@@ -203,6 +203,6 @@ def test_adamw_on_arrays_is_that_of_torch() -> None:
         w, first, second = mc.ops.adamw(w, gradient, first, second, lr=LR, decay=0.1 * LR, step=step)
         leaf.grad = torch.tensor(gradient, dtype=torch.float64)
         optimizer.step()
-    # ten updates of two roundings of half an epsilon of the largest weight each
+    # ten updates, each with two roundings of half an epsilon of the largest weight
     bound = 10 * 2.0**-23 * np.abs(w).max()
     assert np.abs(w - leaf.detach().numpy()).max() <= bound

@@ -1,4 +1,4 @@
-"""Families of the user's in one process: bits, executors, ranks as threads, decoding, and what cannot be one."""
+"""The user's own families in one process: bits, executors, ranks as threads, decoding, and invalid families."""
 
 from __future__ import annotations
 

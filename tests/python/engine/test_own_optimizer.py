@@ -1,4 +1,4 @@
-"""Optimizers of the user's: bits over worlds, the update itself, a whole matrix of one owner, what cannot be one."""
+"""The user's own optimizers: bits over worlds, the update, whole matrices with one owner, and invalid optimizers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_adamw_in_numpy_is_the_one_of_the_core() -> None:
         assert own.state.keys() == core.state.keys()
         for key in own.state:
             mine, theirs = (np.frombuffer(one.state[key], np.float32) for one in (own, core))
-            # NumPy's update rounds in another order, over several updates.
+            # NumPy rounds the update in another order, over several updates.
             assert np.allclose(mine, theirs, rtol=1e-4, atol=2e-6), key
 
 
@@ -66,7 +66,7 @@ def test_an_elementwise_one_gets_all_and_a_whole_one_gets_matrices_of_blocks() -
             )
         same = {name: np.array_equal(before[name], value) for name, value in model.parameters.items()}
         assert all(same[n] for n in same if n.startswith("blocks") and before[n].ndim == 2)
-        assert all(same.values()) is not whole  # adamw has the others
+        assert all(same.values()) is not whole  # adamw updates the others
         seen.clear()
 
 

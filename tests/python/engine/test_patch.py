@@ -1,4 +1,4 @@
-"""Model.patch against PyTorch hooks that replace an output: what sees a patch, and that nothing is left of it."""
+"""Model.patch against PyTorch hooks that replace an output: which values see a patch, and that none remains."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SHIFT = 0.25
 
 
 def changed(x: Array) -> Array:
-    """Other numbers of the same shape: experts one further, others scaled and moved."""
+    """Return other values of the same shape: experts shifted by one, other values scaled and shifted."""
     if x.dtype.kind == "i":
         made: Array = (x + 1) % 5
         return made
@@ -82,7 +82,7 @@ def test_generate_and_evaluate_see_a_patch(name: str) -> None:
         patched = model.loss(batch)
     hits = (logits.argmax(-1) == batch["targets"]) & (batch["targets"] >= 0)
     assert count == (batch["targets"] >= 0).sum() and guessed == hits.sum()
-    if name != "mixtral":  # whose loss has the routers' share
+    if name != "mixtral":  # its loss includes the routers'
         assert nats / count == pytest.approx(patched, rel=1e-6)
     assert tokens != list(model.generate(batch["inputs"][0], max_tokens=8))
 

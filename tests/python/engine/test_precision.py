@@ -1,4 +1,4 @@
-"""bf16: activations stored in 16 bits, the same bits in both executors and for any threads, near fp32."""
+"""bf16: activations stored in 16 bits; the same bits in both executors and for any threads; results near fp32."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from test_executors import same
 
 
 def make_bf16(name: str) -> tuple[Model, Any]:
-    """The small model of this name in bf16, with the weights it has in fp32."""
+    """Return the small model of this name in bf16, with the same weights as in fp32."""
     model, cfg, _ = make(name)
     ours = Model(model.config, precision="bf16", initialize=False)
     for parameter, value in model.parameters.items():
@@ -71,10 +71,10 @@ def test_gradients_are_near_those_of_fp32(name: str) -> None:
     batch = make_batch(cfg.vocab_size, 4, 33)
     loss, gradients = model.loss_and_gradients(batch)
     rounded_loss, rounded = ours.loss_and_gradients(batch)
-    assert rounded_loss != loss  # something was rounded
+    assert rounded_loss != loss  # something is rounded
     assert abs(rounded_loss - loss) < 0.02 * loss
     everything = np.sqrt(sum(np.square(g, dtype=np.float64).sum() for g in gradients.values()))
-    for parameter, gradient in gradients.items():  # that of a key's bias is zero but for rounding
+    for parameter, gradient in gradients.items():  # for a key's bias the exact gradient is zero
         error = np.linalg.norm(rounded[parameter] - gradient)
         assert error <= 0.15 * np.linalg.norm(gradient) + 1e-3 * everything, parameter
 
@@ -111,8 +111,9 @@ def test_a_bf16_graph_needs_little_more_than_half_the_memory_between_passes() ->
 
 @pytest.mark.parametrize("family", ["transformer_pp", "gpt2", "tokenformer", "muddformer", "mixtral"])
 def test_the_whole_arena_of_bf16_is_at_most_six_tenths(family: str) -> None:
-    """With the scratch of the loss, on the smallest bench shape, a run of half its batch (a mixture: all of it), for
-    two threads: each has fp32 scratch of its own."""
+    """The scratch of the loss is included. The shape is the smallest of the bench, with half its batch (a mixture: all
+    of it) and two threads, each with its fp32 scratch.
+    """
     from mudd_core import config as c
 
     before = mc.num_threads()
@@ -144,7 +145,7 @@ def test_the_whole_arena_of_bf16_is_at_most_six_tenths(family: str) -> None:
 
 
 def test_every_family_on_emulated_amx() -> None:
-    """In a process of its own: kernels are chosen once. Of the families, those that have every op between them."""
+    """Run in a separate process, because kernels are chosen once, with families that together use every op."""
     families = "llama_gqa", "gpt2", "mudd", "tokenformer", "mup", "mixtral", "mudd_experts"
     tests = "near_those_of_fp32", "threads_never", "full_passes"
     cases = " or ".join(f"{test} and [{family}]" for test in tests for family in families)

@@ -1,4 +1,4 @@
-"""Ranks that share every batch have the bits of one process: all families, worlds, precisions, cuts of the batch."""
+"""Ranks that split every batch have the bits of one process: all families, worlds, precisions and batch splits."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_a_stop_drops_the_step_on_all_ranks_or_on_none() -> None:
         for step in range(6):
             comm.barrier()
             if comm.rank == 1:
-                _core.request_stop()  # the other rank may have begun its last graph run already
+                _core.request_stop()  # the other rank may have started its last graph run already
             stopped.append(bool(engine.train_step(step, 1e-3, batch_of(config, step)).stopped))
             comm.barrier()
             if comm.rank == 1:
@@ -192,7 +192,7 @@ def test_nodes_have_the_bits_of_one_process(family: str, precision: str) -> None
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_slow_network_changes_no_bit(family: str) -> None:
-    """Many buckets, all late: whoever reads a weight or a sum before it has come reads NaN."""
+    """Many buckets, all late: reading a weight or a sum before it has arrived returns NaN."""
     config = config_of(family)
     want = train(config, 1)
     for world, node_size in ((2, 1), (4, 2)):
@@ -206,7 +206,7 @@ def test_packed_copies_of_one_rank_wait_for_the_weights_of_other_nodes() -> None
 
     def work(comm: dist.Comm) -> bytes:
         model = mc.Model(config.model, seed=5, comm=comm if comm.world > 1 else None)
-        model.logits(batch["inputs"])  # makes the copies
+        model.logits(batch["inputs"])  # creates the copies
         engine = Engine(config, model)
         engine.train_step(0, 1e-2, batch, settle=False)
         return model.logits(batch["inputs"]).tobytes()

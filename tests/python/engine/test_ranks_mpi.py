@@ -36,18 +36,18 @@ if comm.rank == 0:
     print(json.dumps(comm.counters()))
 """
 CUT = str(4 << 16)  # bytes of 2^16 elements
-SHORT = str(1 << 14)  # messages, and so buckets: a small model has many
+SHORT = str(1 << 14)  # messages, and therefore buckets: a small model has many
 
 
 def end_of(config: Config) -> list[object]:
-    """What the program prints for a config, by one process."""
+    """Return the output of the program for a config, by one process."""
     done = train(config, 1)
     names = sorted(name for name in done.state if "_moment/" not in name)
     return [done.losses, done.norms, hashlib.sha256(b"".join(done.state[n] for n in names)).hexdigest()]
 
 
 def cases() -> dict[str, Config]:
-    """Every family and precision, and meshes with experts."""
+    """Return every family and precision, and meshes with experts."""
     dense = {
         f"{family} {precision}": config_of(family, precision=precision)
         for family in FAMILIES
@@ -63,7 +63,7 @@ def cases() -> dict[str, Config]:
 @pytest.mark.parametrize(("ranks", "node"), [(2, "host"), (4, "host"), (4, "rank")])
 def test_processes_have_the_bits_of_one(ranks: int, node: str) -> None:
     configs = cases()
-    # As JSON: the programs then need not load torch, as test_ranks does.
+    # JSON spares the programs the import of torch, which test_ranks has.
     told = json.dumps({case: to_dict(config) for case, config in configs.items()})
     code, out, errors = mpirun(ranks, PROGRAM, told, node, SHORT)
     assert code == 0, errors

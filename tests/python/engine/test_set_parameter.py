@@ -1,4 +1,4 @@
-"""Weights and sampling values given to a model in a notebook, and the names of the gradients of both executors."""
+"""Weights and sampling values that a notebook passes to a model, and the names of the gradients of both executors."""
 
 from __future__ import annotations
 

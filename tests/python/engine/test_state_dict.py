@@ -1,4 +1,4 @@
-"""The weights of a model: read-only views go out, values come in; and a model of a whole config."""
+"""The weights of a model as read-only views and as loaded values; a model of a whole config."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BATCH = {"inputs": [[1, 2, 3]], "targets": [[2, 3, 4]]}
 
 
 def aliases(model: mc.Model, trainer: mc.Trainer) -> Iterator[tuple[str, NDArray[np.float32]]]:
-    """Every array of weights that the package gives out."""
+    """Yield every array of weights that the package returns."""
     parts = {part.name: part.array for part in trainer.engine.state_parts() if "/" not in part.name}
     settings, exported = mc.interop.export_original("hf", model)
     original = mc.interop.load_original("hf", settings, exported)

@@ -76,7 +76,7 @@ def test_the_default_leaves_the_config_hash_alone() -> None:
 
 
 def _groups(names: list[str]) -> list[str]:
-    """Patterns that freeze each kind of parameter, and that leave each kind alone."""
+    """Return patterns that freeze each kind of parameter, and patterns that train only one kind."""
     kinds = list(
         dict.fromkeys(name.split(".", 2)[-1] if name.startswith("blocks.") else name for name in names)
     )
@@ -109,7 +109,7 @@ def test_gradients_do_not_depend_on_what_is_frozen(name: str) -> None:
 def torch_steps(
     params: dict[str, Any], data: list[dict[str, Any]], cfg: Any, trained: list[str]
 ) -> tuple[dict[str, Any], list[float]]:
-    """AdamW of torch in float64 with requires_grad False for the others: weights, gradient norms before the clip."""
+    """Train with torch's AdamW in float64, others frozen; return weights, and gradient norms before the clip."""
     leaves = {
         key: torch.tensor(value, dtype=torch.float64, requires_grad=key in trained)
         for key, value in params.items()
@@ -127,7 +127,7 @@ def torch_steps(
     return {key: leaf.detach().numpy() for key, leaf in leaves.items()}, norms
 
 
-# Of llama_tied the embedding has two uses, the lookup and the head.
+# In llama_tied the embedding has two uses, the lookup and the head.
 @pytest.mark.parametrize("name", ["llama_gqa", "llama_tied", "mudd", "tokenformer", "mixtral"])
 @pytest.mark.parametrize("patterns", ["blocks.1.*,!*.norm.gain", "embed", "!embed"])
 def test_steps_equal_torch_without_gradients_of_the_frozen(name: str, patterns: str) -> None:
@@ -141,7 +141,7 @@ def test_steps_equal_torch_without_gradients_of_the_frozen(name: str, patterns: 
     want, norms = torch_steps(params, data, cfg, trained)
     for step, batch in enumerate(data):
         report = engine.train_step(step, LR, batch)
-        assert report.grad_norm == pytest.approx(norms[step], rel=2e-3)  # as test_optimizer: 5 steps of fp32
+        assert report.grad_norm == pytest.approx(norms[step], rel=2e-3)  # as test_optimizer: 5 steps in fp32
     for key, value in model.parameters.items():
         if key not in trained:
             assert np.array_equal(value, params[key]), key
@@ -163,7 +163,7 @@ def test_frozen_parameters_take_no_moments_and_no_memory(optimizer: str) -> None
     everything, little = reports
     sizes = {
         key: (value.size + 15) // 16 * 64 for key, value in model.parameters.items()
-    }  # bytes, in 16 elements
+    }  # bytes, rounded up to 16 elements
     trained = sum(size for key, size in sizes.items() if key.startswith("blocks.0."))
     moments = SPECS[optimizer].moments
     assert little["moments"] == moments * trained and everything["moments"] == moments * sum(sizes.values())
@@ -222,7 +222,7 @@ def test_a_run_says_what_trains_and_refuses_other_patterns(tiny_text: Path, tmp_
     other = TinyRun(tmp_path / "broken", tiny_text, (*words, "train.trainable=head"))
     assert other.finish_here() == 2 and "train.trainable" in other.output
     files = list(straight.checkpoints.rglob("*first_moment*"))
-    assert files and sum(file.stat().st_size for file in files) < 60_000  # of 4 matrices of 32 x 32 a block
+    assert files and sum(file.stat().st_size for file in files) < 60_000  # of 4 matrices of 32 x 32 per block
 
 
 def test_a_bad_pattern_ends_with_2_before_anything_is_built(tiny_text: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Gradients that are zero by algebra are zero in every bit: AdamW would turn their rounding into whole steps."""
+"""Gradients that are exactly zero in algebra are zero in every bit: AdamW would turn rounding into whole steps."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SOFTMAX = [
 
 
 def one_key_batch(vocab: int, shape: tuple[int, int]) -> dict[str, Any]:
-    """Only the first position of each sequence counts: its query sees one key."""
+    """Return a batch in which only the first position of each sequence has a target; its query sees one key."""
     batch = make_batch(vocab, *shape)
     batch["targets"][:, 1:] = -1
     return batch
@@ -38,7 +38,7 @@ def test_zeros_of_autograd_are_zeros(name: str, shape: tuple[int, int], precisio
     batch = one_key_batch(cfg.vocab_size, shape)
     want = tt.loss_and_grads(params, batch["inputs"], batch["targets"], cfg, dtype=torch.float64).grads
     zero = {key for key, gradient in want.items() if not gradient.any()}
-    if name in SOFTMAX and not hasattr(cfg, "aux_loss"):  # a balance loss counts all positions
+    if name in SOFTMAX and not hasattr(cfg, "aux_loss"):  # a balance loss includes all positions
         assert {"blocks.0.attn.q", "blocks.0.attn.k"} <= {key.rsplit(".", 1)[0] for key in zero}
     _, gradients = model.loss_and_gradients(batch)
     assert not [key for key in zero if gradients[key].any()]

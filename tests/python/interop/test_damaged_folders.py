@@ -77,7 +77,7 @@ def test_settings_and_weights_that_do_not_fit(change: str, tmp_path: Path) -> No
 
 
 def _damage(folder: Path, draw: random.Random) -> None:
-    """Change one value of one file, or cut the file."""
+    """Change one value in one file, or truncate the file."""
     file = draw.choice(sorted(folder.iterdir()))
     if draw.random() < 0.6:
         file = folder / "config.json"
@@ -95,7 +95,7 @@ def _damage(folder: Path, draw: random.Random) -> None:
 
 
 def _changed(whole: dict[str, Json], draw: random.Random) -> dict[str, Json]:
-    """Replace or remove one member of an object, or of an object in it."""
+    """Replace or remove one key of an object, or of an object in it."""
     part = whole
     for _ in range(2):
         inner = [value for value in part.values() if isinstance(value, dict) and value]

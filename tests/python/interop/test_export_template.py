@@ -1,4 +1,4 @@
-"""The chat template and the end of a turn that a run was trained with: in its exports, in sample and load_run."""
+"""The chat template and the end-of-turn id that a run was trained with: in its exports, in sample and load_run."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_another_template_goes_out_with_its_end(
     write_given(tmp_path, 12)
     (tmp_path / "own.jinja").write_text(GEMMA)
     trained(tmp_path, monkeypatch, "own.jinja")
-    (tmp_path / "own.jinja").unlink()  # the cache of the run has it
+    (tmp_path / "own.jinja").unlink()  # the run's cache contains it
     assert main(["export", "--workdir=run", "--to=out", form]) == 0
     theirs = transformers.AutoTokenizer.from_pretrained("out")
     assert theirs.eos_token == "<end_of_turn>" and theirs.chat_template == GEMMA
@@ -78,7 +78,7 @@ def test_an_end_of_turn_that_the_base_does_not_stop_at_is_added(
     trained(tmp_path, monkeypatch, "auto")
     assert main(["export", "--workdir=run", "--to=out"]) == 0
     before, after = (json.loads((tmp_path / place / FILES[1]).read_text()) for place in ("base", "out"))
-    assert after == {**before, "eos_token": "<|im_end|>"}  # its template stays where it is
+    assert after == {**before, "eos_token": "<|im_end|>"}  # its template stays in place
     ends = json.loads((tmp_path / "out" / FILES[2]).read_text())["eos_token_id"]
     assert ends == [IDS["<|im_end|>"], IDS["</s>"]]
 

@@ -1,4 +1,4 @@
-"""The frame of interop with a made-up original program: layouts both ways, batches, gradients, training on it."""
+"""The interop framework with a made-up original program: layouts in both directions, batches, gradients, training."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SETTINGS = {"width": D, "heads": H, "ffn": F, "layers": L, "vocab": V, "window":
 
 
 class Stacked(System[TransformerPPConfig]):
-    """Layers stacked at axis 1, q, k and v fused and [out, in], gains stored less one, a head [D, V]."""
+    """Layers stacked at axis 1, q, k and v fused and [out, in], gains stored minus one, a head [D, V]."""
 
     normalize = "all_slots"
     families = ("transformer_pp",)
@@ -92,7 +92,7 @@ def weights(seed: int = 0) -> dict[str, Any]:
 
 def tokens(seed: int = 1) -> Any:
     ids = np.random.default_rng(seed).integers(1, V, (4, 9))
-    ids[1, 3] = ids[3, 8] = 0  # carry no loss
+    ids[1, 3] = ids[3, 8] = 0  # have no target
     return ids
 
 
@@ -143,7 +143,7 @@ def test_training_on_their_batches_needs_no_text() -> None:
     trainer = mc.Trainer(config, model=model)
     assert trainer.config.model == model.config and trainer.config.loss.normalize == "all_slots"
     wide = mc.Trainer(config, model=mc.Model(model.config, precision="bf16"))
-    assert wide.config.train.precision == "bf16"  # the model's, or a resume would go on in other numbers
+    assert wide.config.train.precision == "bf16"  # of the model; else a resume would change it
     record = trainer.step({"tokens": tokens()})
     assert record.loss == pytest.approx(before, rel=REORDERED)
     assert model.loss({"tokens": tokens()}) < before

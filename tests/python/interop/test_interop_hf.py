@@ -62,7 +62,7 @@ def test_logits_loss_and_gradients_are_those_of_transformers(name: str, tmp_path
     stored = interop.export_original("hf", ours)[1]
     assert set(gradients) == set(stored) and all(gradients[k].shape == v.shape for k, v in stored.items())
     want = {k: p.grad.numpy() for k, p in model.named_parameters() if p.grad is not None}
-    if name.startswith("mixtral"):  # transformers fuses in memory what the files hold one by one
+    if name.startswith("mixtral"):  # transformers fuses tensors in memory that the files store separately
         fused = {k: p.detach().numpy() for k, p in model.named_parameters()}
         gradients = interop.load_original("hf", model.config.to_dict(), fused).loss_and_gradients(data)[1]
         assert set(gradients) == set(want)
@@ -117,7 +117,7 @@ def test_spellings_of_gpt2(tmp_path: Path) -> None:
     old |= {
         "h.0.attn.bias": np.ones((1, 1, 32, 32)),
         "h.1.attn.masked_bias": np.array(-1e4),
-    }  # the hub's buffers
+    }  # buffers in files on the hub
     with pytest.warns(UserWarning, match=r"left out \(2\): h\.\*\.attn\.bias, h\.\*\.attn\.masked_bias"):
         bare = interop.load_original("hf", settings, {**old, "lm_head.weight": old["wte.weight"]})
     assert np.array_equal(bare.logits([1, 2, 3]), plain.logits([1, 2, 3]))
@@ -131,7 +131,7 @@ def test_spellings_of_gpt2(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["qwen3", "mixtral"])
 def test_names_without_a_prefix(name: str, tmp_path: Path) -> None:
-    """As the model below the head is saved."""
+    """Files as saved from the model without a head."""
     make(name, tmp_path / "hf")
     settings = json.loads((tmp_path / "hf" / "config.json").read_text())
     plain = interop.load_original("hf", tmp_path / "hf", tmp_path / "hf")
@@ -147,7 +147,7 @@ def test_names_without_a_prefix(name: str, tmp_path: Path) -> None:
 
 
 def test_settings_are_refused_before_the_weights_are_opened(tmp_path: Path) -> None:
-    """Numbers of eight bits, which NumPy does not have, come with settings that say so."""
+    """NumPy has no 8-bit floats, so such weights are refused by their settings."""
     make("llama", tmp_path / "hf")
     weights = {"model.layers.0.self_attn.q_proj.weight": torch.zeros(16, 16).to(torch.float8_e4m3fn)}
     safetensors.save_file(weights, tmp_path / "hf" / "model.safetensors")
@@ -209,5 +209,5 @@ def test_folders_with_something_missing(tmp_path: Path) -> None:
 def test_absent_settings_take_the_defaults_of_transformers() -> None:
     for kind, name in (("llama", "LlamaConfig"), ("mixtral", "MixtralConfig"), ("gpt2", "GPT2Config")):
         whole = getattr(transformers, name)().to_dict()
-        whole["head_dim"] = None  # transformers fills in what follows from the rest
+        whole["head_dim"] = None  # transformers derives the missing settings
         assert hf_settings.model_config({"model_type": kind}) == hf_settings.model_config(whole), kind

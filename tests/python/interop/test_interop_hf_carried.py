@@ -1,4 +1,4 @@
-"""What comes with the weights of a Hugging Face folder: kept by import, written by export, refused where it is bad."""
+"""Files next to the weights of a Hugging Face folder: kept by import, written by export, refused if malformed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VOCAB = {chr(97 + i): i for i in range(26)} | {"</s>": V - 1}
 
 
 def folder(name: str, path: Path, **save: Any) -> Path:
-    """A model with a tokenizer, a chat template and settings of generation, in odd but legal spellings."""
+    """Return a model with a tokenizer, a chat template and generation settings, in odd but legal spellings."""
     make(name, path, **save)
     tokenizer = {"model": {"type": "BPE", "vocab": VOCAB, "merges": []}, "added_tokens": []}
     (path / "tokenizer.json").write_text(json.dumps(tokenizer, indent=3))

@@ -1,4 +1,4 @@
-"""Folders as Mistral publishes them: the weights of transformers, and once more under the names of its own program."""
+"""Folders as Mistral publishes them: transformers' weights, and a second copy with the names of Mistral's program."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OWN = {"q_proj": "wq", "k_proj": "wk", "v_proj": "wv", "o_proj": "wo", "self_att
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A Mistral in one file, and consolidated.safetensors with its attention under other names."""
+    """Return a Mistral in one file, and consolidated.safetensors with its attention under other names."""
     torch.manual_seed(0)
     model = transformers.MistralForCausalLM(transformers.MistralConfig(**SHARED, sliding_window=None))
     model.save_pretrained(tmp_path / "hf")
@@ -55,7 +55,7 @@ def test_the_files_of_transformers_are_read_alone(folder: Path, tmp_path: Path, 
         # PyTorch computes in float32 too, with its sums in another order.
         assert np.abs(logits - want(folder)).max() < 1e-5
     facts = source_facts(folder)
-    (folder / "consolidated.safetensors").unlink()  # frees the disk, and the base is what it was
+    (folder / "consolidated.safetensors").unlink()  # to free the disk; the base is the same
     assert source_facts(folder) == facts
 
 

@@ -1,4 +1,4 @@
-"""Exported folders as stock transformers reads them: dropout, capacity, tokenizers, the end of a document."""
+"""Exported folders as stock transformers reads them: dropout, capacity, tokenizers, the end-of-document id."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mudd_core.interop import export_original
 from mudd_core.tools.export_weights import folder as export_folder
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*not a checkpoint of mudd_core")
-FAMILIES = {  # of a tiny config: the programs that `export` tries without --system, and the one that has the model
+FAMILIES = {  # of a tiny config: the programs that `export` tries without --system, and the matching one
     "tiny.py": (("hf",), "hf"),
     "gpt2/tiny.py": (("hf",), "hf"),
     "mixtral/tiny.py": (("hf",), "hf"),
@@ -34,7 +34,7 @@ TEXT = "The mill stands by the river, and the miller's cat sleeps: dix, cent, mi
 
 
 def trained(folder: Path, tokenizer: str, *more: str) -> None:
-    """A run of one update in `folder`/run, started there, whose cache is the default one."""
+    """Train a run of one update in `folder`/run, started there, so its cache is the default one."""
     (folder / "text.txt").write_text("".join(f"{i} {TEXT}\n\n" for i in range(200)))
     words = [
         "--config=tiny.py",
@@ -55,11 +55,11 @@ def trained(folder: Path, tokenizer: str, *more: str) -> None:
 
 
 def ends_at_eos(folder: Path, eos: int) -> None:
-    """Stock transformers stops at the end of a document, with the folder alone."""
+    """Check that stock transformers, using only the folder, stops at the end of a document."""
     model = transformers.AutoModelForCausalLM.from_pretrained(folder)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     ids = tokenizer("The mill", return_tensors="pt")
-    with torch.no_grad():  # the end of a document is the likeliest token after anything
+    with torch.no_grad():  # the end of a document is the most likely token at any position
         for parameter in model.parameters():
             parameter.zero_()
         model.get_input_embeddings().weight.fill_(1.0)
@@ -95,7 +95,7 @@ def test_the_tokenizer_goes_with_the_weights_from_anywhere(
         )
         name = "spm.model"
     trained(tmp_path / "a", name)
-    monkeypatch.chdir(tmp_path / "b")  # where neither the cache nor the tokenizer's file is found by its name
+    monkeypatch.chdir(tmp_path / "b")  # neither the cache nor the tokenizer's file is found by its name
     assert main(["export", f"--workdir={tmp_path / 'a' / 'run'}", "--to=out"]) == 0
     settings = json.loads(Path("out/config.json").read_text())
     generation = json.loads(Path("out/generation_config.json").read_text())

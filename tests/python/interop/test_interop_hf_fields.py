@@ -1,4 +1,4 @@
-"""Every setting of the config classes of the installed transformers: computed, without effect, or refused."""
+"""Every setting of the config classes of the installed transformers is computed, has no effect, or is refused."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hf_models import transformers
 from mudd_core.interop.hf_rows import Fixed, Inert
 from mudd_core.interop.hf_settings import KINDS, model_config, original_config
 
-# Another value of each computed setting, where it is not twice the default or the other flag.
+# Another value of each computed setting, unless twice the default or the other flag will do.
 OTHERS: dict[str, Any] = {
     "activation_function": "gelu",
     "hidden_act": "gelu",
@@ -32,7 +32,7 @@ OTHERS: dict[str, Any] = {
     "capacity_factor": 1.5,
     "num_experts": 4,
 }
-# Settings that decide something only beside others.
+# Settings that have an effect only together with others.
 BESIDE: dict[str, dict[str, Any]] = {
     "layer_types": {"use_sliding_window": True},
     "max_window_layers": {"use_sliding_window": True},
@@ -49,7 +49,7 @@ def defaults(kind: str) -> dict[str, Any]:
 
 
 def computed(kind: str) -> set[str]:
-    """The settings that decide fields of our model."""
+    """Return the settings that affect fields of our model."""
     return {name for row in KINDS[kind].rows if not isinstance(row, Fixed | Inert) for name in row.names}
 
 
@@ -85,7 +85,7 @@ def test_absent_settings_take_the_defaults_of_transformers(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_row_writes_what_it_reads_of_every_setting(kind: str) -> None:
-    for name in sorted(computed(kind) - {"capacity_factor"}):  # which no class of transformers has
+    for name in sorted(computed(kind) - {"capacity_factor"}):  # no class of transformers has it
         beside = {k: v for k, v in BESIDE.get(name, {}).items() if k in computed(kind)}
         value = OTHERS[name] if name in OTHERS else other(defaults(kind).get(name))
         try:
@@ -107,7 +107,7 @@ def test_a_computed_setting_is_never_ignored(kind: str) -> None:
     for name in sorted(computed(kind)):
         beside = {k: v for k, v in BESIDE.get(name, {}).items() if k in computed(kind)}
         if kind == "mixtral" and "rope_scaling" in beside:
-            continue  # refused itself
+            continue  # this one is refused
         before = model_config({**base, **beside}).settled()
         given = defaults(kind).get(name)
         value = OTHERS[name] if name in OTHERS else other(given)

@@ -65,7 +65,7 @@ def test_import_train_export_and_back_to_transformers(name: str, tmp_path: Path,
 @pytest.mark.parametrize("asked", ["stored", "fp32", "fp16"])
 def test_frozen_matrices_keep_the_type_of_the_folder(asked: str, tmp_path: Path, capsys: Any) -> None:
     original = make("llama", tmp_path / "made")
-    if asked != "fp16":  # of which bf16 numbers of this size are some
+    if asked != "fp16":  # bf16 values of this size are exact in fp16
         original = original.to(torch.bfloat16)
     original.save_pretrained(tmp_path / "hf")
     run = tmp_path / "run"
@@ -122,7 +122,7 @@ def test_an_import_without_its_tokenizer_is_refused(tmp_path: Path, capsys: Any)
     assert main([*words, "--tokenizer=bytes"]) == 0
     assert mc.load_config(str(tmp_path / "run" / "config.json")).data.tokenizer == "bytes"
     words[2] = f"--workdir={tmp_path / 'other'}"
-    assert main([*words, "data.tokenizer=bpe", "data.vocab_size=280"]) == 0  # as asked
+    assert main([*words, "data.tokenizer=bpe", "data.vocab_size=280"]) == 0  # as requested
 
 
 @pytest.mark.parametrize("value", [np.inf, np.nan])
@@ -183,7 +183,7 @@ def test_an_export_that_fails_at_any_file_call_leaves_nothing(tmp_path: Path) ->
                 assert "No space left" in str(error)
         left = sorted(path.name for path in (tmp_path / "to").glob("*"))
         assert left in ([], ["out"]), nth
-        if left:  # committed: whole, even where the last sync reported an error
+        if left:  # committed: complete, even if the last sync reported an error
             assert len(list((tmp_path / "to" / "out").iterdir())) == 5
             shutil.rmtree(tmp_path / "to" / "out")
         if nth > files.count:

@@ -1,4 +1,4 @@
-"""Each type that is read with settings drawn from its config class, against transformers itself."""
+"""Each supported type with settings drawn from its config class, against transformers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ T = 24
 
 
 def drawn(kind: str, number: int) -> dict[str, Any]:
-    """Settings number `number` of a type: the sizes, and each option on in some of them."""
+    """Return settings number `number` of a type: sizes, and each option enabled in some of them."""
     rng = np.random.default_rng([list(TITLES).index(kind), number])
 
     def pick(*values: Any) -> Any:
@@ -93,7 +93,7 @@ def of_gpt2(pick: Any) -> dict[str, Any]:
 
 
 def rope(pick: Any) -> dict[str, Any]:
-    """Rotary parameters of one of the kinds that are computed."""
+    """Return rotary parameters of one of the supported kinds."""
     base = {"rope_theta": pick(1e4, 500.0, 1e6)}
     kind = pick("default", "linear", "llama3")
     if kind == "linear":
@@ -109,7 +109,7 @@ def rope(pick: Any) -> dict[str, Any]:
 
 
 def made(kind: str, number: int, folder: Path) -> Any:
-    """A random model of transformers, saved in one of the types, in one file or several."""
+    """Return a random model of transformers, saved in one of the dtypes, in one file or several."""
     torch.manual_seed(number)
     stored = getattr(torch, TYPES[number % 3])
     config = getattr(transformers, f"{TITLES[kind]}Config")(**drawn(kind, number))
@@ -146,12 +146,12 @@ def test_drawn_settings_compute_what_transformers_computes(kind: str, number: in
     assert loss == pytest.approx(out.loss.item(), abs=1e-5)
     out.loss.backward()
     want = {k: p.grad.numpy() for k, p in model.named_parameters()}
-    if kind == "mixtral":  # transformers fuses in memory what the files hold one by one
+    if kind == "mixtral":  # transformers fuses tensors in memory that the files store separately
         fused = {k: p.detach().numpy() for k, p in model.named_parameters()}
         gradients = interop.load_original("hf", model.config.to_dict(), fused).loss_and_gradients(data)[1]
     assert set(want) <= set(gradients)
     for key, gradient in want.items():
-        if not key.endswith("k_proj.bias"):  # zero in exact arithmetic but for rotations
+        if not key.endswith("k_proj.bias"):  # zero in exact arithmetic except for rotations
             close(gradients[key], gradient, key, 2e-4)
         else:
             # PyTorch computes in float32 too, with its sums in another order.
@@ -161,14 +161,15 @@ def test_drawn_settings_compute_what_transformers_computes(kind: str, number: in
 
 
 def greedy(model: Any, ours: Any, prompt: Any) -> None:
-    """Decoding beyond every drawn window gives transformers' tokens; its own cache keeps all keys of a window of 1."""
+    """Check that decoding beyond every attention window returns transformers' tokens."""
     count = ours.config.max_seq_len - prompt.shape[1]
+    # Without a cache, because transformers' cache keeps all keys of an attention window of 1.
     want = model.generate(torch.tensor(prompt), max_new_tokens=count, do_sample=False, use_cache=False)
     assert list(ours.generate(prompt[0], max_tokens=count)) == want[0, prompt.shape[1] :].tolist()
 
 
 def written_back(kind: str, ours: Any, model: Any, tokens: Any, folder: Path) -> None:
-    """transformers loads the weights back as the same type, with and without the settings they came with."""
+    """Check that transformers loads the weights back as the same type, with and without their original settings."""
     plain = mc.Model(ours.config, initialize=False)
     for name, value in ours.parameters.items():
         plain.set_parameter(name, value)

@@ -1,4 +1,4 @@
-"""Every field of every family through every original program: refused by name, noted, or the same logits."""
+"""Every field of every family in every original program: refused by name, noted, or with the same logits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from test_interop_settings import SIZES, original
 
 IDS = np.arange(12).reshape(2, 6) % 17
 MUDD = MUDDFormerConfig(**{**SIZES, "d_ff": 256})
-# Configs that the systems hold: those of the originals' examples, and families that another system has as well.
+# Configs that the systems support: the originals' examples, and families that another system also has.
 BASES: list[tuple[str, Any]] = [
     *(
         (original(name)[0], load_original(*original(name)).config)
@@ -45,12 +45,12 @@ BASES: list[tuple[str, Any]] = [
     ("muddformer_torch", dataclasses.replace(MUDD, mix="none")),
 ]
 OTHER = {"sliding_layers": "0", "hidden": "5,9", "streams": "qk", "qk_scale": 0.3, "rope_fraction": 0.5}
-# A change of the first field alone gives a model that lacks what the other program has in the second.
+# If only the first field changes, the model lacks a feature that the other program has in the second.
 COUPLED = {"block": "rope_fraction", "mix": "first_norms", "norm_gains_type": "norm_gains"}
 
 
 def others(field: dataclasses.Field[Any], value: Any) -> list[Any]:
-    """Legal values of a field other than this one; a rule between fields may still refuse one."""
+    """Return legal values of a field except this one; a rule between fields may still refuse one."""
     choices = field.metadata["choices"]
     if field.name in OTHER:
         return [OTHER[field.name]]
@@ -64,7 +64,7 @@ def others(field: dataclasses.Field[Any], value: Any) -> list[Any]:
 
 
 def changed(config: Any) -> Iterator[tuple[str, Any]]:
-    """Legal configs that differ from this one in one field, with its name."""
+    """Yield legal configs that differ from this one in one field, with its name."""
     for field in dataclasses.fields(config):
         if field.name in ("family", "vocab_size"):
             continue
@@ -79,7 +79,7 @@ def changed(config: Any) -> Iterator[tuple[str, Any]]:
 
 
 def filled(config: Any) -> Model:
-    """A model with random numbers everywhere, so that no bias or gain is neutral."""
+    """Return a model with random values everywhere, so that no bias or gain is neutral."""
     model, rng = Model(config, initialize=False), np.random.default_rng(0)
     for name, view in model.parameters.items():
         value = 0.3 * rng.standard_normal(view.shape) + (0.8 if "gain" in name else 0.0)
@@ -91,7 +91,7 @@ def filled(config: Any) -> Model:
     ("system", "base"), BASES, ids=[f"{s}-{c.family}-{i}" for i, (s, c) in enumerate(BASES)]
 )
 def test_a_field_is_refused_by_name_or_noted_or_kept(system: str, base: Any) -> None:
-    seen, dropping = set(), getattr(base, "capacity_factor", 0) > 0  # each export of that base is refused
+    seen, dropping = set(), getattr(base, "capacity_factor", 0) > 0  # every export of that base is refused
     for name, config in changed(base):
         seen.add(name)
         model = filled(config)

@@ -1,4 +1,4 @@
-"""What the JAX programs share: layers under a name each or stacked along an axis, names of a batch, dropout."""
+"""Code shared by the JAX programs: layers by name or stacked along an axis, names of a batch, dropout."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BASELINE: dict[str, Any] = {"max_target_length": 24, "logits_via_embedding": Tru
 
 
 def baseline_shapes() -> dict[str, tuple[int, ...]]:
-    """gpt2.yml with two layers of four heads of 8 (docs/maths/tokenformer.md, 3)."""
+    """Return gpt2.yml's shapes with two layers of four heads of width 8 (docs/maths/tokenformer.md, 3)."""
     layers, d = "decoder/layers/", 32
     norms = ("pre_self_attention_norm", "mlp/mlp_layer_norm")
     shapes: dict[str, tuple[int, ...]] = {
@@ -56,7 +56,7 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, tuple[int, ...]]]] = {
 
 
 def by_name(stacked: dict[str, Array]) -> dict[str, Array]:
-    """Stacks along axis 1 as a tensor for each layer."""
+    """Split stacks along axis 1 into a tensor for each layer."""
     weights = {}
     for name, array in stacked.items():
         if "/layers/" not in name:
@@ -68,7 +68,7 @@ def by_name(stacked: dict[str, Array]) -> dict[str, Array]:
 
 
 def stacked(weights: dict[str, Array], axis: int) -> dict[str, Array]:
-    """A tensor for each layer as stacks."""
+    """Stack the tensors of the layers."""
     out = {name: array for name, array in weights.items() if "/layers_" not in name}
     for name in weights:
         if "/layers_0/" in name:
@@ -127,7 +127,7 @@ def test_settings_that_contradict_how_the_layers_lie_are_named(name: str) -> Non
 
 
 def test_a_muddformer_batch_as_the_program_makes_it() -> None:
-    """Its mask is targets_segmentation, made of ids above 0 unless zero_loss is set (docs/maths/muddformer.md, 4.4)."""
+    """The mask targets_segmentation is 1 for ids above 0 unless zero_loss is set (docs/maths/muddformer.md, 4.4)."""
     system, config, shapes = CASES["llama"]
     given = muddformer_originals.filled(shapes)
     tokens = np.random.default_rng(3).integers(0, 8, (2, 13))

@@ -103,7 +103,7 @@ def test_logits_loss_and_gradients_of_the_original(name: str) -> None:
         if config.get("dense", True) or not k.startswith(("dense_", "dynamic_"))
     }
     assert {key: g.shape for key, g in gradients.items()} == used
-    # In their words the gradient is the same numbers: a step along it, weights and gradient both in their layout.
+    # Check the gradient by a small step along it, with weights and gradient in the program's layout.
     moved = {key: given[key] + (np.float32(1e-3) * gradients[key] if key in used else 0) for key in given}
     step = interop.load_original(system, config, moved).loss(batch) - loss
     slope = sum(float((g.astype(np.float64) ** 2).sum()) for g in gradients.values())
@@ -137,7 +137,7 @@ JAX_OPTIONS: dict[str, dict[str, Any]] = {
     "silu": {"dynamic_dense_act_cls": "silu", "mudd_prenorm": True},
     "tied": {"logits_via_embedding": True},
     "tied_as_it_is": {"logits_via_embedding": True, "normalize_embedding_logits": False},
-    "one_kernel": {"ddw_gen_pattern": "qkvm", "mudd_postnorm": True},  # which leaves the norm out
+    "one_kernel": {"ddw_gen_pattern": "qkvm", "mudd_postnorm": True},  # this pattern omits the norm
     "plain_tied": {"dense_conn": False, "dynamic_mlp_dim": False, "logits_via_embedding": True},
     "plain_grown": {"dense_conn": False},
     "equal_widths": {"dynamic_mlp_dim": False},
@@ -145,7 +145,7 @@ JAX_OPTIONS: dict[str, dict[str, Any]] = {
 
 
 def jax_reference(config: dict[str, Any], given: Mapping[str, Any]) -> tuple[Any, float, dict[str, Any]]:
-    """Logits, loss and gradients in float64 from the JAX program's own tensors."""
+    """Return logits, loss and gradients in float64 from the JAX program's tensors."""
     leaves = {key: torch.tensor(x, dtype=torch.float64, requires_grad=True) for key, x in given.items()}
     logits = orig.jax_logits(config, leaves, tokens()[:, :-1])
     targets = torch.tensor(tokens()[:, 1:])
@@ -167,7 +167,7 @@ def test_settings_of_the_jax_program_on_its_own_tensors(name: str) -> None:
     got, gradients = model.loss_and_gradients({"tokens": tokens()})
     assert got == pytest.approx(loss, rel=LOSS)
     assert set(gradients) == set(given)
-    # The norm behind the sums multiplies rounding where a sum nearly cancels (postnorm: an rms of 0.03 beside 2).
+    # The norm after the sums amplifies rounding if a sum nearly cancels (postnorm: an rms of 0.03 next to 2).
     allowed = moved(lambda weights: jax_reference(config, weights)[2], given)
     for key, gradient in exact.items():
         assert np.abs(gradients[key] - gradient).max() <= ROUNDINGS * allowed[key], key
@@ -293,7 +293,7 @@ def test_sizes_that_the_weights_do_not_have_are_named() -> None:
 
 
 def test_variants_of_the_pytorch_program() -> None:
-    """A window as long as the context hides nothing; what we do not have is named."""
+    """An attention window as long as the context is accepted; unsupported variants are refused by name."""
     given = orig.filled(orig.torch_shapes(orig.TORCH_PYTHIA, pythia=True))
     plain = interop.load_original("muddformer_torch", orig.TORCH_PYTHIA, given)
     wide = interop.load_original("muddformer_torch", {**orig.TORCH_PYTHIA, "window_size": 24}, given)
@@ -315,7 +315,7 @@ def test_a_batch_without_tokens_is_named() -> None:
 
 
 def test_one_stream_with_postnorm_takes_no_residual_norm() -> None:
-    """Only the residual's mixture is normalised (docs/maths/muddformer.md, 1.3), be the stream alone or not."""
+    """Only the residual's mixture is normalised (docs/maths/muddformer.md, 1.3), with one stream or several."""
     sizes: dict[str, Any] = {
         "vocab_size": 61,
         "max_seq_len": 24,

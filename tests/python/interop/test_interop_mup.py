@@ -1,4 +1,4 @@
-"""mu-Transformer's weights, rows and gradients: its einsums written out in its own layouts (docs/maths/mup.md, 1)."""
+"""mu-Transformer's weights, sequences and gradients against its einsums in its own layouts (docs/maths/mup.md, 1)."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def weights_of(c: dict[str, Any], seed: int = 0) -> dict[str, Any]:
 
 
 def logits_of(c: dict[str, Any], w: Any, x: Any) -> Any:
-    """Forward as docs/maths/mup.md, 1.2 reads, on input ids [B, T]."""
+    """Compute the forward pass as in docs/maths/mup.md, 1.2, on input ids [B, T]."""
 
     def rms(z: Any, gain: str = "", layer: int | None = None) -> Any:
         y = z / torch.sqrt((z * z).mean(-1, keepdim=True) + c["norm_eps"])
@@ -155,7 +155,7 @@ def logits_of(c: dict[str, Any], w: Any, x: Any) -> Any:
 
 
 def rows(seed: int = 1) -> Any:
-    """Four rows: full, ended by EOS, ended by padding at once, and with EOS inside."""
+    """Return four sequences: full, ended by EOS, ended by padding at once, and with EOS inside."""
     y = np.random.default_rng(seed).integers(3, V, (4, T))
     y[1, 7:] = 1
     y[2, :] = 1
@@ -235,7 +235,7 @@ def test_a_step_moves_every_class_by_its_rate() -> None:
     )
     for name, array in model.original_weights().items():
         moved = np.abs(array - arrays[name]).max()
-        # The first step of Adam is its rate but for epsilon.
+        # The first step of Adam is its rate except for epsilon.
         assert moved == pytest.approx(0.005 if name == "w_e" else 0.0025, rel=1e-3), name
 
 
@@ -282,7 +282,9 @@ def test_old_names_and_what_does_not_fit() -> None:
 
 
 def test_defaults_of_the_original_and_whole_paths() -> None:
-    few = {k: PLAIN[k] for k in ("d_head", "qk_scale", "sequence_len")}  # its d_base of 128 shapes rates only
+    few = {
+        k: PLAIN[k] for k in ("d_head", "qk_scale", "sequence_len")
+    }  # its d_base of 128 affects rates only
     arrays, y = weights_of(PLAIN), {"tokens": rows()}
     c = {**PLAIN, "bos_token_id": None, "pad_token_id": None}
     plain = load_original("mu_transformer", c, arrays)

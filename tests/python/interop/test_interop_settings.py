@@ -1,4 +1,4 @@
-"""Hostile settings and weights of every original program: a ValueError that names them, never another exception."""
+"""Hostile settings and weights of every original program raise a ValueError that names them, and nothing else."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, tuple[int, ...]]]] = {
     "baseline": ("tokenformer_jax", BASELINE, baseline_shapes()),
     "neox": ("tokenformer_neox", NEOX, tokenformer.neox_shapes(NEOX)),
 }
-# Settings that the examples above leave out.
+# Settings that the examples above do not contain.
 MORE = {
     "muddformer_jax": "scan_layers param_scan_axis enable_dropout dropout_rate mlp_dim base_mlp_dim dynamic_mlp_dim "
     "rope_max_timescale global_parameter_scale ddw_gen_pattern logits_via_embedding "
@@ -95,7 +95,7 @@ HOSTILE = [
 
 @cache
 def original(name: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
-    """(system, settings, weights) of an original program that load."""
+    """Return (system, settings, weights) of an original program that load without error."""
     if name in OURS:
         more = {"n_expert": 3, "aux_scope": "batch"} if name == "mixtral" else {}
         return ("hf", *export_original("hf", Model(OURS[name](**SIZES, **more))))
@@ -104,7 +104,7 @@ def original(name: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
 
 
 def loads(system: str, settings: dict[str, Any], weights: dict[str, Any]) -> bool:
-    """Whether they load; ValueError and FormatError are the only exceptions that may come."""
+    """Return True if they load. Only ValueError and FormatError are accepted as errors."""
     try:
         model = load_original(system, settings, weights)
         model.adapt({"tokens": np.ones((1, 4), np.int64)})
@@ -178,7 +178,7 @@ def test_the_message_names_the_setting(name: str, setting: str, value: Any, says
     system, settings, weights = original(name)
     with pytest.raises(ValueError, match=says) as caught:
         load_original(system, {**settings, setting: value}, weights)
-    assert setting in str(caught.value) or setting == "intermediate_size"  # there the tensor is named
+    assert setting in str(caught.value) or setting == "intermediate_size"  # that message names the tensor
 
 
 def test_import_of_hostile_files_is_2_or_65(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""Weights, batches and gradients of the two TokenFormer programs, in their own names, shapes and conventions."""
+"""Weights, batches and gradients of the two TokenFormer programs, in their names, shapes and conventions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def numbers(shapes: dict[str, tuple[int, ...]], seed: int = 0) -> dict[str, Arra
 
 
 def jax_shapes(bias: bool = False) -> dict[str, tuple[int, ...]]:
-    """Three layers of width 32 with 10 slots (docs/maths/tokenformer.md, 1)."""
+    """Return three layers of width 32 with 10 slots (docs/maths/tokenformer.md, 1)."""
     attention = LAYERS + "self_attention/"
     shapes: dict[str, tuple[int, ...]] = {
         "token_embedder/embedding": (61, 32),
@@ -54,7 +54,7 @@ def jax_shapes(bias: bool = False) -> dict[str, tuple[int, ...]]:
 
 
 def jax_batch() -> dict[str, Array]:
-    """Two packed rows: documents 1, 2, 3 and padding."""
+    """Return two packed sequences: documents 1, 2, 3 and padding."""
     rng = np.random.default_rng(4)
     segments = np.array([[1] * 9 + [2] * 8 + [0] * 7, [1] * 3 + [2] * 10 + [3] * 11], np.int64)
     starts = [np.concatenate([np.arange(n) for n in counts]) for counts in ((9, 8, 7), (3, 10, 11))]
@@ -101,7 +101,7 @@ def test_the_jax_program() -> None:
 
 
 def jax_logits(p: dict[str, torch.Tensor], batch: dict[str, Array]) -> torch.Tensor:
-    """The program's formulas on its own tensors: stacked layers, keys as [d, slots], one kernel for q, k, v."""
+    """Apply the program's formulas to its tensors: stacked layers, keys as [d, slots], one kernel for q, k, v."""
 
     def theta(a: torch.Tensor, zoom: float) -> torch.Tensor:
         z = zoom**0.5 * a / (a.norm(dim=-1, keepdim=True) + 1e-5)

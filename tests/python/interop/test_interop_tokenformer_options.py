@@ -1,4 +1,4 @@
-"""Settings of the two TokenFormer programs: logits, loss and gradients against the formulas on their own tensors."""
+"""Settings of the two TokenFormer programs: logits, loss and gradients against their formulas on their tensors."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ NEOX_OPTIONS: dict[str, dict[str, Any]] = {
     "twelve_layers": {"num_layers": 12},  # two of its modules end in 2
     "softmax": {"norm_activation_type": "softmax"},
     "gelu_l2_norm": {"norm_activation_type": "gelu_l2_norm", "rotary_pct": 1},
-    "part_of_a_channel": {"rotary_pct": 0.6},  # 4.8 channels: the program turns 4
+    "part_of_a_channel": {"rotary_pct": 0.6},  # 4.8 channels: the program rotates 4
     "untied": {"no_weight_tying": True},
     "no_positions": {"pos_emb": "none"},
     "learned_positions": {"pos_emb": "learned"},
@@ -87,7 +87,7 @@ def numbers(shapes: orig.Shapes) -> dict[str, Array]:
 
 
 def packed() -> dict[str, Array]:
-    """Two rows of documents, the first with padding."""
+    """Return two sequences of documents, the first with padding."""
     rng = np.random.default_rng(4)
     segments = np.array([[1] * 9 + [2] * 8 + [0] * 7, [1] * 3 + [2] * 10 + [3] * 11])
     starts = [np.concatenate([np.arange(n) for n in counts]) for counts in ((9, 8, 7), (3, 10, 11))]

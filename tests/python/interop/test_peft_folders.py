@@ -1,4 +1,4 @@
-"""Adapters as folders of PEFT, written and read, with peft itself as the oracle."""
+"""Adapters as folders of PEFT, written and read, checked against peft."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*not a checkpoint of mudd_core"),
     pytest.mark.filterwarnings(
         "ignore:.*is_gradient_checkpointing.*:FutureWarning"
-    ),  # peft calls transformers so
+    ),  # peft calls transformers with these arguments
 ]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 IDS = np.arange(40).reshape(2, 20) * 7 % V
-# Type: targets, and what PEFT finds of them.
+# Type: targets, and the number of modules that PEFT finds for them.
 TYPES = {
     "llama_tied": ("all", 14),
     "llama_biases": ("q,v,down", 6),
@@ -50,7 +50,7 @@ TYPES = {
 
 
 def adapted(name: str, folder: Path, lora: LoraConfig) -> mc.Model:
-    """The model of a type, saved as the base in the folder, with adapters that change its logits."""
+    """Return the model of a type, saved as the base in the folder, with adapters that change its logits."""
     make(name, folder)
     base = mc.load(folder).model
     model = mc.Model(base.config, lora=lora, seed=1)
@@ -71,7 +71,7 @@ def adapted(name: str, folder: Path, lora: LoraConfig) -> mc.Model:
 
 
 def adapter_difference(folder: Path, model: mc.Model) -> tuple[float, float]:
-    """As probe.difference, of a written adapter on the base of a model, and the model."""
+    """Compare a written adapter on a model's base with the model, by probe.difference."""
     base = base_tensors(model.store, model.parameters)
     again = adapted_model(folder, model.config, base)
     return difference(probe_logits(again), probe_logits(model))
@@ -82,7 +82,7 @@ def merged_model(model: mc.Model) -> mc.Model:
 
 
 def theirs(base: Path, adapter: Path) -> Any:
-    """The base with the adapter, as PEFT loads both."""
+    """Return the base with the adapter, as PEFT loads them."""
     whole = transformers.AutoModelForCausalLM.from_pretrained(base, attn_implementation="eager")
     return peft.PeftModel.from_pretrained(whole, adapter).eval()
 
@@ -120,7 +120,7 @@ def test_peft_loads_what_is_written(name: str, tmp_path: Path) -> None:
 
 
 def written(model: mc.Model) -> dict[str, Array]:
-    """The merged weights by the names of transformers."""
+    """Return the merged weights by the names of transformers."""
     return export_original("hf", merged_model(model))[1]
 
 
@@ -161,7 +161,7 @@ def test_what_peft_cannot_have_is_refused(name: str, targets: str, told: str, tm
 
 
 def from_peft(name: str, folder: Path, **settings: Any) -> Any:
-    """A base of a type in folder/base, and random adapters of PEFT on it in folder/theirs; their model."""
+    """Write a base of a type to folder/base and random PEFT adapters on it to folder/theirs; return PEFT's model."""
     base = make(name, folder / "base")
     config = {"r": 4, "lora_alpha": 6, "init_lora_weights": False, "task_type": "CAUSAL_LM", **settings}
     torch.manual_seed(5)
@@ -171,7 +171,7 @@ def from_peft(name: str, folder: Path, **settings: Any) -> Any:
 
 
 def read(folder: Path) -> mc.Model:
-    """The base with the adapters of folder/theirs, as `tune --adapter` reads them."""
+    """Return the base with the adapters in that folder, as `tune --adapter` reads them."""
     base = mc.load(folder / "base").model
     adapter = read_adapter(folder / "theirs", base.config, "[tune] --adapter")
     model = mc.Model(base.config, lora=adapter.lora)
@@ -181,7 +181,7 @@ def read(folder: Path) -> mc.Model:
 
 
 def parameters_of(model: Any) -> dict[str, Any]:
-    """The tensors of PEFT's adapters by their names in files."""
+    """Return the tensors of PEFT's adapters by their names in files."""
     return {
         name.replace(".default", ""): value for name, value in model.named_parameters() if "lora_" in name
     }
@@ -226,7 +226,7 @@ def test_folders_of_peft_are_read_and_written_back(name: str, tmp_path: Path) ->
 
 
 def run_config(model: mc.Model) -> Config:
-    """A run of 20 updates on batches that are given."""
+    """Return a run of 20 updates on prepared batches."""
     assert model.lora is not None
     return Config(
         model=model.config,
@@ -348,7 +348,7 @@ def test_a_joint_matrix_of_gpt2_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("module", ["experts.0.w1", "gate"])
 def test_adapters_of_experts_and_routers_are_refused(module: str, tmp_path: Path) -> None:
-    """As PEFT wrote them with version 4 of transformers, where each is a layer of its own."""
+    """PEFT wrote such adapters with version 4 of transformers, which has a layer for each expert and router."""
     from_peft("mixtral_plain", tmp_path, target_modules=["q_proj"])
     file = tmp_path / "theirs" / TENSORS
     start = f"base_model.model.model.layers.0.block_sparse_moe.{module}"

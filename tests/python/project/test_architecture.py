@@ -1,4 +1,4 @@
-"""Imports and includes point down, and the picture of them is the one in docs/architecture.md."""
+"""Imports and includes point down, and docs/architecture.md has the current picture of them."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_type_of_a_header_has_a_name_of_its_own() -> None:
         ("a.h", header),
         ("b.h", "template <class T>\nclass Other final : public T {\n  enum class Part {\n"),
     ]
-    assert architecture.repeated_types(files) == []  # nested types are named by the type around them
+    assert architecture.repeated_types(files) == []  # nested types are named by the enclosing type
     again = ("c.cc", "namespace {\nenum class Piece : uint8_t { all };\n")
     (line,) = architecture.repeated_types([*files, again])
     assert line.startswith("a.h, c.cc: each defines a type Piece")
@@ -94,7 +94,7 @@ def test_a_type_of_a_header_has_a_name_of_its_own() -> None:
 
 
 def test_base_and_data_keep_few_loose_modules() -> None:
-    """A further module belongs into a folder of its idea; python tests/architecture.py --count prints all counts."""
+    """Put a new module into a folder of its topic; python tests/architecture.py --count prints the counts."""
     found = architecture.counts()
     assert int(found["loose modules of base/"]) <= 17
     assert int(found["loose modules of data/"]) <= 6

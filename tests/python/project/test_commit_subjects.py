@@ -1,4 +1,4 @@
-"""Lint refuses commits whose subjects start with Merge or wip, from the commit that added the rule on."""
+"""Lint refuses commits whose subject starts with Merge or wip, from the commit on that added the rule."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not 
 
 
 def git(root: Path, *words: str) -> str:
-    """Return the output of git, which reads no settings of the user here."""
+    """Return the output of git, which ignores the user's settings here."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     settings = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
     who = ["-c", "user.name=A Person", "-c", "user.email=person@example.org", "-c", "commit.gpgsign=false"]
@@ -33,7 +33,7 @@ def commit(root: Path, subject: str) -> str:
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """A repository with a wip commit before the rule."""
+    """Return a repository with a wip commit before the rule."""
     root = tmp_path / "repository"
     root.mkdir()
     git(root, "init", "--quiet", "--initial-branch=main")

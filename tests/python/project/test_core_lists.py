@@ -1,4 +1,4 @@
-"""The tables of the core are the one list of what they name: no file of the package lists it again."""
+"""The core's tables are the only list of the names in them: no file of the package lists them again."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from mudd_core import _core
 
 
 def test_no_file_lists_roles_again() -> None:
-    words = {"embedding", "matrix", "gain", "bias", "head", "mix"}  # of other things too
+    words = {"embedding", "matrix", "gain", "bias", "head", "mix"}  # also the names of other things
     roles = {role.name for role in _core.roles()}
-    assert files_that_list(roles, words) == {"nn.py"}  # its functions bias, embedding and head
+    assert files_that_list(roles, words) == {"nn.py"}  # it has functions bias, embedding and head
 
 
 def test_no_file_lists_instruction_set_levels_again() -> None:

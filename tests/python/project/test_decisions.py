@@ -17,7 +17,7 @@ AREAS = [page for page in PAGES if page.name != "README.md"]
 CITING = ("cpp", "python", "tests", "bench", "configs", "docs", "examples", "notebooks", "scripts")
 SUFFIXES = {".h", ".cc", ".inc", ".py", ".md", ".txt", ".cmake", ".sh", ".ipynb"}
 RECORDS = ROOT / "bench" / "results"  # written once
-MD = ".md"  # apart from the names of missing pages, which test_references.py would find
+MD = ".md"  # without the names of missing pages, which test_references.py would find
 LONGEST_ENTRY = 8  # lines after the title
 WHEN = re.compile(r"2026-\d\d-\d\d,\s[0-9a-f]{8}\b")
 CITATION = re.compile(r'decisions/([\w-]+\.md)(?:#([\w-]+)|,\s*(?:(?://|#)\s*)?"([^"]+)")?')
@@ -29,12 +29,12 @@ def titles(page: Path) -> list[str]:
 
 @cache
 def anchors(page: Path) -> frozenset[str]:
-    """Return the anchors of the headings, spelled as GitHub does."""
+    """Return the anchors of the headings, spelled as on GitHub."""
     return frozenset(re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles(page))
 
 
 def dead(text: str) -> Iterator[str]:
-    """Yield the citations of decisions that lead nowhere."""
+    """Yield the citations of decisions that do not exist."""
     if re.search(r"\bdecisions\.md\b", text):
         yield "the page is a folder now: docs/decisions/"
     for name, anchor, title in CITATION.findall(text):

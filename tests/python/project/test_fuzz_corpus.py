@@ -1,4 +1,4 @@
-"""The kept inputs of the fuzz targets in Python: each gives a value or the error that its reader promises."""
+"""The stored inputs of the Python fuzz targets: each returns a value or raises the error that its reader documents."""
 
 from __future__ import annotations
 

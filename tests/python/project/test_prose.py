@@ -1,4 +1,4 @@
-"""The count of prose finds each entry of docs/glossary.md, and only there (tests/prose.py)."""
+"""The count of prose finds each entry of docs/glossary.md, and nothing else (tests/prose.py)."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def git(root: Path, *arguments: str) -> None:
 
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A repository with two hits in a page and the ratchet that allows them."""
+    """Return a repository with two hits in a page and the ratchet that allows them."""
     root = tmp_path / "repository"
     root.mkdir()
     (root / "README.md").write_text("One behind.\n\nTwo behind.\n")

@@ -1,4 +1,4 @@
-"""`./run`: its help, what it refuses before it installs anything, and how it shows the progress of long commands."""
+"""`./run`: its help, the errors before it installs anything, and how it shows the progress of long commands."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_an_incomplete_python_is_refused_by_name(tmp_path: Path) -> None:
 
 
 def shell(script: str, folder: Path, **streams: int) -> subprocess.CompletedProcess[str]:
-    """Run a script that has sourced scripts/progress.sh, in a folder of its own."""
+    """Run a script that has sourced scripts/progress.sh, in its own folder."""
     text = f"set -eu; steps=2; . {ROOT / 'scripts' / 'progress.sh'}\n{script}"
     options = streams or {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     return subprocess.run(["sh", "-c", text], cwd=folder, text=True, check=False, timeout=60, **options)
@@ -88,7 +88,7 @@ def test_progress_is_a_count_and_the_time_left_or_the_last_line(tmp_path: Path, 
 
 
 def test_a_log_has_a_line_a_minute_and_a_followed_command_its_status(tmp_path: Path) -> None:
-    """The clock runs fifteen times as fast here: each look at it is 15 seconds later."""
+    """Check progress with a clock that advances 15 seconds at each call, fifteen times as fast as a real one."""
     script = """
     date() { echo "$(($(cat now) + 15))" >now; cat now; }
     sleep() { command sleep 0.01; }
@@ -122,7 +122,7 @@ def test_setup_knows_its_extras() -> None:
 
 
 def imported(file: Path, seen: set[Path]) -> set[str]:
-    """The modules that a file of the tests imports when it is imported, those of its helpers too."""
+    """Return the modules that a test file imports at the top level, including the imports of its helpers."""
     seen.add(file)
     found: set[str] = set()
     for node in ast.parse(file.read_text(encoding="utf-8")).body:

@@ -1,4 +1,4 @@
-"""The documentation site: its sources, and how its build is refused; test_site_in_chromium.py has the built pages."""
+"""The documentation site: its sources, and the errors of its build; test_site_in_chromium.py has the built pages."""
 
 from __future__ import annotations
 

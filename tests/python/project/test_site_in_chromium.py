@@ -1,6 +1,6 @@
 """The built site: it requests nothing from the network, its search answers questions, its pages fit 360 pixels.
 
-The tests are skipped without Sphinx; the tests of the search and the width also without a browser (chromium.py).
+All tests need Sphinx; the tests of the search and the width also need a browser (chromium.py).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 QUESTIONS = ROOT / "tests" / "data" / "questions.txt"
 UNSEEN = "# These questions were written after the search and change nothing in it."
-FIRST, MISSED = 3, 2  # pages that a reader looks at, and questions of 20 that may have no answer there
+FIRST, MISSED = 3, 2  # pages that are tested; how many of 20 questions may have no answer there
 
 browser = chromium.browser
 
 
 def questions(text: str) -> list[tuple[str, list[str]]]:
-    """Each question with the pages that answer it."""
+    """Return each question with the pages that answer it."""
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     return [(question, pages.split()) for question, _, pages in (line.partition(" | ") for line in lines)]
 
@@ -38,7 +38,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def page(browser: Browser, site: Path) -> Page:
-    """A page of a telephone's width, without a network."""
+    """Yield a browser page of a telephone's width, without a network."""
     context = browser.new_context(viewport={"width": 360, "height": 800}, offline=True)
     context.set_default_timeout(20_000)
     page = context.new_page()
@@ -92,7 +92,7 @@ def test_a_reader_types_a_question_and_opens_the_section(site: Path, page: Page)
     assert faults == []
 
 
-# Elements that end to the right of the window and are in no box of their page that scrolls.
+# Elements that extend beyond the right edge of the screen and are not in a scrolling box.
 WIDE = """() => [...document.querySelectorAll("article *")].filter((one) => {
   const box = one.getBoundingClientRect();
   if (!box.width || box.right <= innerWidth + 1) return false;

@@ -1,4 +1,4 @@
-"""A stopped soak of the levels goes on from its log."""
+"""A stopped soak of the levels continues from its log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The committed stubs of the extension modules are those of the built modules."""
+"""The committed stubs of the extension modules match the built modules."""
 
 from __future__ import annotations
 

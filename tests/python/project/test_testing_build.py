@@ -1,4 +1,4 @@
-"""What only the testing build has: the product neither links nor obeys it."""
+"""Parts of the testing build only: the release build neither links nor uses them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PARTS = (
 
 
 def symbols(folder: Path) -> str:
-    """The symbols of a folder's _core, demangled."""
+    """Return the demangled symbols of a folder's _core."""
     (module,) = folder.glob("_core.*.so")
     return subprocess.run(["nm", "-C", str(module)], capture_output=True, text=True, check=True).stdout
 

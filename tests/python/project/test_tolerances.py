@@ -1,4 +1,4 @@
-"""Every tolerance of a test is in a table or has its reason next to it."""
+"""Every tolerance of a test is in a table or has a reason next to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The wheel: built from the tree of `./run` (nothing is compiled again), installed where no checkout is in reach."""
+"""The wheel: built from the build tree of `./run` without compiling, and installed without access to a checkout."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import mudd_core
 from places import ROOT
 
 TREE = ROOT / "build" / "run"
-# Build outputs and caches, which no checkout brings.
+# Build outputs and caches, which a checkout does not contain.
 NOT_SOURCES = {"build", ".git", ".venv", "runs", "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache"}
 OVERRIDES = (
     "data.tokenizer=bytes",
@@ -62,7 +62,7 @@ def build_wheel(source: Path, out: Path, **settings: str) -> Path:
 
 
 def snapshot(root: Path) -> dict[str, tuple[int, int]]:
-    """Size and time of every file that a build must not touch."""
+    """Return size and time of every file that a build must not change."""
 
     def files(folder: Path) -> Iterator[Path]:
         for entry in sorted(folder.iterdir()):
@@ -79,7 +79,7 @@ def snapshot(root: Path) -> dict[str, tuple[int, int]]:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of this checkout, out of the objects of its build tree."""
+    """Return the wheel of this checkout, built from the objects of its build tree."""
     before = snapshot(ROOT / "python").keys()
     settings = {
         "build-dir": str(TREE),
@@ -93,14 +93,14 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment that holds the wheel and its three dependencies (links to ours), nothing else."""
+    """Return an environment with only the wheel and its three dependencies (as links)."""
     folder = tmp_path_factory.mktemp("bare") / "env"
     venv.create(folder, symlinks=True, with_pip=False)
     pip(f"--python={folder / 'bin' / 'python'}", "install", "--no-deps", str(wheel))
     (packages,) = folder.glob("lib/python*/site-packages")
     for module, names in ((np, "numpy*"), (tokenizers, "tokenizers*"), (yaml, "*[yY][aA][mM][lL]*")):
         home = Path(module.__path__[0])
-        for part in home.parent.glob(names):  # numpy.libs lies beside numpy
+        for part in home.parent.glob(names):  # numpy.libs is next to numpy
             (packages / part.name).symlink_to(part)
     return folder
 
@@ -172,7 +172,7 @@ def test_the_installed_package_trains_samples_and_reads_its_cache(
 
 
 def test_a_read_only_checkout_builds(tmp_path: Path) -> None:
-    """By pip's own settings, without ./run; the target `help` compiles nothing."""
+    """Build with pip's default settings, without ./run; the target `help` compiles nothing."""
     checkout = tmp_path / "checkout"
     ignored = shutil.ignore_patterns(*NOT_SOURCES, "*.so")
     shutil.copytree(ROOT, checkout, ignore=ignored, symlinks=True)
@@ -202,7 +202,7 @@ print(*sorted({line.split()[-1] for line in open("/proc/self/maps") if "libgomp"
 
 
 def test_the_openmp_runtime_inside_a_wheel_is_loaded_by_its_path(bare: Path, tmp_path: Path) -> None:
-    """A stand-in for what auditwheel grafts: a copy of the library beside the package."""
+    """Imitate auditwheel: put a copy of the library next to the package."""
     (package,) = bare.glob("lib/python*/site-packages/mudd_core")
     system = next(
         line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "libgomp.so" in line

@@ -1,4 +1,4 @@
-"""The check that a change has words only (tests/words_only.py)."""
+"""The check that a change alters only comments and strings (tests/words_only.py)."""
 
 from __future__ import annotations
 

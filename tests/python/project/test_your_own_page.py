@@ -1,4 +1,4 @@
-"""docs/your-own.md has every example in a command; tests/python/documents/test_reader.py types the commands."""
+"""docs/your-own.md has a command for every example; tests/python/documents/test_reader.py types the commands."""
 
 from __future__ import annotations
 
