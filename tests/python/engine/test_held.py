@@ -31,7 +31,7 @@ def parts_of(model: mc.Model, writable: bool = False) -> list[StatePart]:
 
 
 def held_by(rank: int, world: int) -> dict[str, tuple[int, int]]:
-    """Return whole rows of each parameter, about as many for each rank; for some ranks none of a small parameter."""
+    """Return the whole rows of each parameter for a rank, in nearly equal parts; none of a small parameter for some."""
     store = mc.Model(SHAPE, booked_only=True).store
     found = {}
     for name in store.names():

@@ -282,9 +282,7 @@ def test_old_names_and_what_does_not_fit() -> None:
 
 
 def test_defaults_of_the_original_and_whole_paths() -> None:
-    few = {
-        k: PLAIN[k] for k in ("d_head", "qk_scale", "sequence_len")
-    }  # its d_base of 128 affects rates only
+    few = {k: PLAIN[k] for k in ("d_head", "qk_scale", "sequence_len")}  # d_base of 128 affects only rates
     arrays, y = weights_of(PLAIN), {"tokens": rows()}
     c = {**PLAIN, "bos_token_id": None, "pad_token_id": None}
     plain = load_original("mu_transformer", c, arrays)

@@ -122,7 +122,7 @@ def test_greedy_decoding_is_the_argmax_of_full_passes(name: str) -> None:
 
 @pytest.mark.parametrize("norms", [(False, False), (True, False), (False, True), (True, True)])
 def test_a_new_model_starts_as_a_plain_transformer(norms: tuple[bool, bool]) -> None:
-    """With both norms, or none, the logits equal those of a Transformer++ with the same weights (a.2). In the residual
+    """With both norms, or none, the logits equal a Transformer++'s with the same weights (a.2). In the residual
     this is only approximate, because of the small gain of postnorm. The mixed settings start differently.
     """
     prenorm, postnorm = norms
