@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
+from typing import Generic, TypeVar
 
 _FOLDER = Path(__file__).parents[1] / "programs"
 
@@ -13,11 +13,24 @@ NAMES = tuple(sorted(file.parent.name for file in _FOLDER.glob("*/__init__.py"))
 """The values of log.style that follow a program."""
 
 
-@cache
-def program_module(name: str) -> ModuleType | None:
-    """Return the module whose PROGRAM is the program of this name; None for a name that is none.
+_Part = TypeVar("_Part")
 
-    The layers below mudd_core.programs ask here, and each declares the part of a program that it reads. A program is
-    imported when it is first asked for, so that a run without one imports none.
-    """
-    return import_module(f"mudd_core.programs.{name}") if name in NAMES else None
+
+class Programs(Generic[_Part]):
+    """The original programs, as a layer sees them that reads the part `_Part` of each."""
+
+    def named(self, name: str) -> _Part | None:
+        """Return the program of this name; None for a name that is none.
+
+        A program is imported when it is first asked for, so that a run without one imports none.
+        """
+        if name not in NAMES:
+            return None
+        program: _Part = import_module(f"mudd_core.programs.{name}").PROGRAM
+        return program
+
+    def __iter__(self) -> Iterator[_Part]:
+        for name in NAMES:
+            program = self.named(name)
+            assert program is not None
+            yield program

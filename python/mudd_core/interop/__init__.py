@@ -29,7 +29,7 @@ from mudd_core.checkpoint.stored import AnyTensor, StoredTensor
 from mudd_core.checkpoint.weights import stored_weights
 from mudd_core.config import ModelConfig
 from mudd_core.config.check import model_faults
-from mudd_core.config.programs import NAMES, program_module
+from mudd_core.config.programs import NAMES, Programs
 from mudd_core.engine.cut import Spread
 from mudd_core.engine.model import Model
 from mudd_core.interop.layout import Entry, TheirTensors, to_ours
@@ -52,12 +52,7 @@ class WeightsProgram(Protocol):
 
 def programs_with_weights() -> dict[str, WeightsProgram]:
     """Return every original program by its name."""
-    found: dict[str, WeightsProgram] = {}
-    for name in NAMES:
-        module = program_module(name)
-        assert module is not None
-        found[name] = module.PROGRAM
-    return found
+    return dict(zip(NAMES, Programs[WeightsProgram](), strict=True))
 
 
 @cache

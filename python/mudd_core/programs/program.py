@@ -18,7 +18,7 @@ from mudd_core.config import config_folders, find_config
 from mudd_core.config.arguments import argument
 from mudd_core.config.foreign import ALIASES
 from mudd_core.config.overrides import field_path
-from mudd_core.config.programs import NAMES, program_module
+from mudd_core.config.programs import Programs
 from mudd_core.config.schema import fields_of_all
 
 if TYPE_CHECKING:
@@ -124,19 +124,12 @@ class Program(ABC):
 
 def programs() -> Iterator[Program]:
     """Yield every program, imported."""
-    for name in NAMES:
-        program = program_named(name)
-        assert program is not None
-        yield program
+    yield from Programs[Program]()
 
 
 def program_named(name: str) -> Program | None:
     """Return the program of a value of log.style; None for the values auto and ours."""
-    module = program_module(name)
-    if module is None:
-        return None
-    program: Program = module.PROGRAM
-    return program
+    return Programs[Program]().named(name)
 
 
 def program_of_command(word: str) -> Program | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from mudd_core.base.types import Array
 from mudd_core.config import Config
-from mudd_core.config.programs import NAMES, program_module
+from mudd_core.config.programs import Programs
 from mudd_core.run.records.events import BatchSums, SavedStep, StepRecord, Summary, Validation, numbers_of
 from mudd_core.run.records.machine import Peak
 from mudd_core.run.store.run_folder import RunFolder
@@ -161,16 +161,8 @@ class LoggedProgram(Protocol):
         """Return the constructor of the log of log.mllog, if the program has that log."""
 
 
-def _program(name: str) -> LoggedProgram | None:
-    module = program_module(name)
-    if module is None:
-        return None
-    program: LoggedProgram = module.PROGRAM
-    return program
-
-
 def _class_of(config: Config) -> type[Style]:
-    program = _program(config.log.style)
+    program = Programs[LoggedProgram]().named(config.log.style)
     return Style if program is None else program.style(config)
 
 
@@ -183,7 +175,7 @@ def compliance_log(config: Config, folder: RunFolder, say: Callable[[str], None]
     """Return the log of log.mllog, which one of the programs writes; None if the config has it off."""
     if not config.log.mllog:
         return None
-    logs = [program.compliance_log() for name in NAMES if (program := _program(name)) is not None]
+    logs = [program.compliance_log() for program in Programs[LoggedProgram]()]
     return next(log(config, folder, say) for log in logs if log is not None)
 
 

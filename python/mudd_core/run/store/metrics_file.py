@@ -19,7 +19,7 @@ from mudd_core.base.errors import SaveError, UserError
 from mudd_core.base.paths import local
 from mudd_core.base.regular_files import open_binary, open_to_append, read_bytes
 from mudd_core.config import Config
-from mudd_core.config.programs import program_module
+from mudd_core.config.programs import Programs
 from mudd_core.run.records.events import StepRecord, Validation
 from mudd_core.run.store.log_files import Lenient, LineFile, MetricsLog
 from mudd_core.run.store.metrics import Row
@@ -126,11 +126,8 @@ class MetricsProgram(Protocol):
 
 def kind_of(config: Config) -> Kind:
     """Return what log.metrics_file has by log.style."""
-    module = program_module(config.log.style)
-    if module is None:
-        return "rows"
-    program: MetricsProgram = module.PROGRAM
-    return program.metrics_kind(config)
+    program = Programs[MetricsProgram]().named(config.log.style)
+    return "rows" if program is None else program.metrics_kind(config)
 
 
 def lines_file(config: Config) -> Path:
