@@ -38,6 +38,16 @@ def test_code_that_a_dataclass_generates_does_not_count() -> None:
     assert found.lines() == ["walk: mudd_core.config.values: flag", "walk: 1 modules"]
 
 
+def test_the_body_of_a_class_does_not_count() -> None:
+    with run_modules([__name__]) as found:
+
+        class Body:
+            value = 1
+
+        assert Body.value == 1
+    assert found.lines() == ["walk: 0 modules"]
+
+
 def test_only_modules_of_the_packages_count() -> None:
     found = RunModules(["mudd_core.cli"])
     found.follow(sys._getframe(), "call", None)
