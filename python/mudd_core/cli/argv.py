@@ -1,4 +1,4 @@
-"""A command line, taken apart once: its command or tool, its options, its overrides, and the ranks that it starts."""
+"""A command line, parsed once: its command or tool, options, overrides, and the ranks that it starts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from mudd_core.run.store.saved_run import is_run
 _TRAINING = ("train", "bakeoff", "tune")
 _INFORMING = ("--plan", "--params", "--help", "-h", "--version", "-V")
 _HELP = {"--help", "-h", "--version", "-V"}
-# Options of some commands, and fields of the config for the others.
+# Options of some commands that are config fields for the others.
 _FIELDS_TOO = ("--tokenizer", "--num-samples", "--prompt-file")
 
 
@@ -32,7 +32,7 @@ _FIELDS_TOO = ("--tokenizer", "--num-samples", "--prompt-file")
 class Given:
     """Options of this program with their values, and all other arguments.
 
-    stops: the values of --stop, the one option that may be repeated; options has the last of them.
+    stops: the values of --stop, the only option that may be repeated; options has the last one.
     """
 
     options: dict[str, str]
@@ -42,12 +42,12 @@ class Given:
 
 @dataclass(frozen=True)
 class Invocation:
-    """A command line as far as it is understood without a config.
+    """A command line, parsed as far as possible without a config.
 
-    words: as typed. command: the command or tool. tool: the tool, None for a command; tool_words are its arguments.
-    first: the command that is typed in front, of another program too. mode: the command of --mode. Both are empty
-    without one. informs: it only prints information. multirun: it starts several runs, one after another.
-    starts_ranks: this process starts ranks.
+    words: as typed. command: the command or tool. tool: the tool, None for a command; tool_words: its arguments.
+    first: the command typed first, possibly of another program; mode: the command of --mode; both empty if absent.
+    informs: it only prints information. multirun: it starts several runs, one after another. starts_ranks: this process
+    starts ranks.
     """
 
     words: tuple[str, ...]
@@ -78,12 +78,12 @@ class Invocation:
 
     @property
     def named(self) -> str:
-        """The command in front, without an alias; train if there is none."""
+        """The command typed first, with aliases resolved; train if there is none."""
         return ALIASES.get(self.first, self.first) or "train"
 
     @cached_property
     def job(self) -> Given:
-        """The options for the process that starts ranks, and all other arguments; UserError for one without a value."""
+        """The options for the process that starts ranks, and all other arguments; UserError for a missing value."""
         found, arguments = Given({}, [], []), Arguments(self.words)
         for item in arguments:
             if item.option not in JOB_OPTIONS:
@@ -103,7 +103,7 @@ class Invocation:
 
 
 def parse(words: Sequence[str]) -> Invocation:
-    """Take the arguments of a command line apart; nothing is refused here."""
+    """Parse the arguments of a command line; raise no errors."""
     words = list(words)
     items = list(with_values(words))
     options = {item.option for item, _ in items}
@@ -129,7 +129,7 @@ def parse(words: Sequence[str]) -> Invocation:
 
 
 def _tool_in(words: Sequence[str], items: Sequence[tuple[Argument, str]]) -> tuple[str | None, list[str]]:
-    """The command with words of its own that is asked for, as the first word or by --mode, and those words."""
+    """Return the tool that is the first argument or the value of --mode, and its arguments."""
     if words[:1] == ["help"] and (asked := _tool_in(words[1:], items[1:]))[0]:
         return asked[0], [*asked[1], "--help"]
     for count in (2, 1):  # "data show" is a command, and "data" another one
@@ -142,14 +142,14 @@ def _tool_in(words: Sequence[str], items: Sequence[tuple[Argument, str]]) -> tup
 
 
 def _given(words: Sequence[str], command: str) -> Given:
-    """Tell the options of this program from all other arguments."""
+    """Separate the options of this program from all other arguments."""
     given, arguments = Given({}, [], []), Arguments(words)
     for item in arguments:
         name = {"-h": "--help", "-V": "--version"}.get(item.option, item.option)
         if command in OPTIONS.get(dashed := name.replace("_", "-"), ("", "", ()))[2]:
             name = dashed
         if name not in OPTIONS or (name in _FIELDS_TOO and command not in OPTIONS[name][2]):
-            # Its value must not be read as an option of this program.
+            # The value must not be parsed as an option of this program.
             given.words.extend(arguments.typed(item) if item.switch else [item.raw])
             continue
         value = item.value if item.value is not None else _value_after(name, arguments)
@@ -160,9 +160,9 @@ def _given(words: Sequence[str], command: str) -> Given:
 
 
 def _value_after(option: str, arguments: Arguments) -> str:
-    """Take the value of an option off the arguments after it; UserError without one that it needs."""
+    """Remove and return the value of an option; raise UserError if a required value is missing."""
     wanted = OPTIONS[option][0]
-    if is_optional(option):  # the folder of a run is not its value
+    if is_optional(option):  # the folder of a run is not the value of this option
         after = arguments.next()
         return "" if after is None or is_run(after.raw) else arguments.plain_value() or ""
     if wanted and (value := arguments.value()) is not None:
@@ -173,7 +173,7 @@ def _value_after(option: str, arguments: Arguments) -> str:
 
 
 def require_takers(command: str, options: Iterable[str]) -> None:
-    """Raise UserError for an option that the command does not take."""
+    """Raise UserError for an option that the command does not have."""
     for name in options:
         takers = OPTIONS[name][2]
         if takers and command not in takers:

@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from mudd_core.engine.model import Model
     from mudd_core.run.build.place import Place
 
-_BLOCK_SECONDS = 0.007  # that planning records the graphs of a block
+_BLOCK_SECONDS = 0.007  # memory that planning needs to record the graphs of a block
 
 
 def run(request: Request, ranks: Ranks | None = None) -> int:
-    """Dispatch; `train --plan`, `train --params` and `train --explain` only print. ranks: each makes this call."""
+    """Run the command; `train --plan`, `train --params` and `train --explain` only print. ranks: all make this call."""
     ranks = ranks or Ranks()
     if request.resolved is not None and request.resolved.answer:
         print(request.resolved.answer)
@@ -71,7 +71,7 @@ def run(request: Request, ranks: Ranks | None = None) -> int:
 
 
 def explain(request: Request) -> str:
-    """The value of the field that --explain names, and where it comes from."""
+    """Return the value and origin of the field that --explain names."""
     config, name = request.required_config(), request.options["--explain"]
     if request.resolved is not None:
         from mudd_core.programs.resolved import explained_key
@@ -82,7 +82,7 @@ def explain(request: Request) -> str:
 
 
 def _look_at(folder: RunFolder) -> None:
-    """UserError where a start could not use the URL of its work directory."""
+    """Raise UserError if a run could not use the URL of its work directory."""
     from mudd_core.run.store.mirror import Mirror
 
     Mirror(folder, writes=False)
@@ -91,9 +91,9 @@ def _look_at(folder: RunFolder) -> None:
 def plan(
     config: Config, folder: RunFolder, options: Mapping[str, str], line: Sequence[str], counted: float = 1.0
 ) -> str:
-    """The text of --plan. options: of the command line, whose ranks the plan is for. line: the command itself.
+    """Return the text of --plan. options: of the command line, including ranks. line: the command itself.
 
-    counted: the share of targets that count.
+    counted: the fraction of targets that contribute to the loss.
     """
     from mudd_core.run.build.plan_report import plan_text
 
@@ -112,7 +112,7 @@ def plan(
 
 
 def _place(config: Config, options: Mapping[str, str]) -> Place:
-    """The ranks that a plan is for."""
+    """Return the ranks of a plan."""
     from mudd_core.run.build.place import ALONE, Place
 
     words = [f"{name}={options[name]}" for name in JOB_OPTIONS if name in options]
@@ -124,14 +124,14 @@ def _place(config: Config, options: Mapping[str, str]) -> Place:
 
 
 def _node_memory(options: Mapping[str, str]) -> int:
-    """Bytes of --node-memory; 0 without it."""
+    """Return the bytes of --node-memory; 0 without it."""
     if "--node-memory" not in options:
         return 0
     return int(GIB * number("[arguments] --node-memory", options["--node-memory"], above=0))
 
 
 def _loaded(request: Request, ranks: Ranks) -> tuple[Config, Prepared, Model, int]:
-    """(config, data, model, step) of the newest checkpoint of the run, or of --step; every rank calls it."""
+    """Load (config, data, model, step) of the run's newest checkpoint, or of --step; every rank calls it."""
     from mudd_core.run.build.saved_model import load_run
     from mudd_core.run.store.best_step import step_asked
 
@@ -144,16 +144,16 @@ def _loaded(request: Request, ranks: Ranks) -> tuple[Config, Prepared, Model, in
 
 
 def sample(request: Request, ranks: Ranks) -> int:
-    """Write text behind each prompt, as it is generated; 75 if a stop was asked for.
+    """Generate text after each prompt and print it token by token; return 75 if a stop was requested.
 
-    Rank 0 writes alone, or where the ranks hold the weights between them with all of them.
+    Rank 0 generates alone, or with all ranks if they share the weights.
     """
     asked = Asked.by_first(request, ranks)
     config, text, model, step = _loaded(request, ranks)
     tokenizer = ranks.together(lambda: _tokenizer(request, config, text, model))
     together = config.mesh.runs_together(ranks.world)
     if not ranks.first and not together:
-        return int(ranks.from_first(lambda: 0))  # the exit code of rank 0
+        return int(ranks.from_first(lambda: 0))  # exit code of rank 0
 
     def write() -> int:
         program = program_named(config.log.style)
@@ -173,7 +173,7 @@ def sample(request: Request, ranks: Ranks) -> int:
 
 
 def _tokenizer(request: Request, config: Config, text: Prepared, model: Model) -> Tokenizer:
-    """The tokenizer of --tokenizer, else of the run; UserError where there is none."""
+    """Return the tokenizer of --tokenizer, else of the run; raise UserError if there is none."""
     from mudd_core.run.build.run_tokenizer import asked_tokenizer, for_prompts
 
     if "--tokenizer" in request.options:
@@ -187,7 +187,7 @@ def _tokenizer(request: Request, config: Config, text: Prepared, model: Model) -
 
 
 def data(request: Request) -> int:
-    """Build the token cache if it is missing, and say what is in it."""
+    """Build the token cache if it is missing, and describe it."""
     from mudd_core.data.pipelines import prepare
 
     config = saved_run(request)[0] if request.config is None else request.config
@@ -199,7 +199,7 @@ def data(request: Request) -> int:
 
 
 def report(request: Request) -> int:
-    """What a work directory holds."""
+    """Print a report of a work directory."""
     from mudd_core.cli.report import print_report, write_page
 
     config, folder = saved_run(request)
@@ -211,7 +211,7 @@ def report(request: Request) -> int:
 
 
 def validate(request: Request, ranks: Ranks) -> int:
-    """Loss and bits per byte of a checkpoint on the held-out text, or on the rows for a test; 75 if it was stopped."""
+    """Print loss and bits per byte of a checkpoint on validation or test data; return 75 if stopped."""
     from mudd_core.cli.evaluation import STOPPED, evaluate_checkpoint, evaluate_named, evaluate_split
 
     if request.config is not None:

@@ -1,4 +1,4 @@
-"""Mistakes of typing that have one meaning: the error of each, with the whole command as it is meant."""
+"""Errors for mistyped commands with a clear meaning, each with the whole corrected command."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _NEITHER = "'{}' is neither a command nor name=value"
 
 
 def refuse_bare(request: Request, first: str) -> None:
-    """Raise UserError for an argument that is neither an option nor name=value, where its meaning is known.
+    """Raise UserError for an argument that is neither an option nor name=value, if its meaning is known.
 
-    first: the command that is typed in front.
+    first: the command typed first.
     """
     for item in bare(request.words):
         word = item.raw
@@ -50,12 +50,12 @@ def refuse_bare(request: Request, first: str) -> None:
             own = [] if any(one.startswith(f"'{word}' is") for one in again.told) else [_NEITHER.format(word)]
             raise UserError(f"[arguments] {', '.join([*own, *again.told])}{told}")
         if argument(word).name.endswith((".py", ".json")):
-            find_config(word)  # UserError: there is no such file
+            find_config(word)  # raises UserError: there is no such file
         return
 
 
 def _asline_of(request: Request, ours: str, word: str) -> str:
-    """The whole command with a command of ours in the place of a word."""
+    """Return the whole command with an argument replaced by a command of this program."""
     rest = [other for other in request.words if other != word]
     if ours == "--version":
         rest = []
@@ -63,9 +63,9 @@ def _asline_of(request: Request, ours: str, word: str) -> str:
 
 
 def other_names(request: Request, first: str = "") -> UserError | None:
-    """The error of a command with names or values of other programs, with the whole command in ours.
+    """Return the error for names or values of other programs, with the whole translated command.
 
-    None where no argument has such a name, or where its value has no counterpart.
+    Return None if no argument has such a name, or if its value has no counterpart.
     """
     again = retyped(request)
     if again.problem and not again.bare:
@@ -83,26 +83,26 @@ def other_names(request: Request, first: str = "") -> UserError | None:
 
 
 def _line(request: Request, first: str, again: Retyped) -> str:
-    """The whole command of the arguments that were typed again."""
+    """Return the whole command of the retyped arguments."""
     options = options_of(request, {**again.options, **_example(request, again)})
     return line_of(request, first or again.command, [*options, *again.words])
 
 
 def _example(request: Request, again: Retyped) -> dict[str, str]:
-    """The config of an example, where none is typed and --workdir names no run to read or resume."""
+    """Return an example config if none is typed and --workdir names no run to read or resume."""
     folder = again.options.get("--workdir")
     is_read = folder is not None and (request.command in READING or is_url(folder) or is_run(folder))
     return {} if is_read or "--config" in again.options else {"--config": _EXAMPLE}
 
 
 def missing_config(request: Request, first: str) -> UserError:
-    """The error of a command that needs a config and has none."""
+    """Return the error for a command without a required config."""
     line = line_of(request, first, [*options_of(request, {"--config": _EXAMPLE}), *request.words])
     return UserError(f"{MISSING_CONFIG}; type: {line}")
 
 
 def require_run(request: Request, first: str) -> None:
-    """Raise UserError for a command that reads a run where none is named."""
+    """Raise UserError if a command that reads a run names none."""
     if request.options.keys() & {"--config", "--workdir"}:
         return
     named = f"--config={_EXAMPLE}" if (newest := newest_run()) is None else str(newest)
@@ -111,7 +111,7 @@ def require_run(request: Request, first: str) -> None:
 
 
 def options_of(request: Request, changed: dict[str, str] | None = None) -> list[str]:
-    """The options as typed, the config first. changed: values that go before those of the request."""
+    """Return the options as typed, config first. changed: values that override those of the request."""
     options = {**request.options, **(changed or {})}
     names = sorted(options, key=lambda name: name != "--config")
     stops = [f"--stop={stop}" for stop in request.stops]
@@ -120,6 +120,6 @@ def options_of(request: Request, changed: dict[str, str] | None = None) -> list[
 
 
 def line_of(request: Request, first: str, words: Sequence[str]) -> str:
-    """The whole command of these arguments. first: the command that is typed in front."""
+    """Return the whole command of these arguments. first: the command typed first."""
     command = first or ("" if request.command == "train" else request.command)
     return shlex.join([*typed_program(), *([command] if command else []), *words])

@@ -1,4 +1,4 @@
-"""What a training prints when it is done: a sample, where its files are, and the commands that use them."""
+"""The output at the end of training: a sample, the location of its files, and commands that use them."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 def show_sample(trainer: Any, config: Config, *, shown: bool = True) -> None:
-    """A run that is done and saved ends well, whatever its sample does. shown: else a rank only takes part in it."""
+    """Print a sample; its errors do not fail a run that is already saved. shown: False on ranks that only compute."""
     from mudd_core.run.report.sample import write_text
 
-    if trainer.tokenizer is None:  # data that are ids alone
+    if trainer.tokenizer is None:  # data without text, only ids
         return
-    trainer.engine.executor.release()  # the packed weights of decoding take the place of gradients
+    trainer.engine.executor.release()  # release gradients, so that packed weights of decoding reuse their memory
     say = write_now if shown else silent
     say("\na sample of what it learned:\n" + "-" * 72 + "\n")
     try:
@@ -41,20 +41,20 @@ def show_sample(trainer: Any, config: Config, *, shown: bool = True) -> None:
 
 
 def silent(text: str) -> None:
-    """Write nothing, on the ranks that only take part."""
+    """Write nothing, on ranks that only compute."""
 
 
-_PROMPT_IDS = 48  # of a held-out row, to take the words of a prompt from
+_PROMPT_IDS = 48  # characters of a held-out sequence from which a prompt is taken
 
 
 def write_now(text: str) -> None:
-    """Text on standard output as it comes."""
+    """Write text to standard output at once."""
     sys.stdout.write(printable(text))
     sys.stdout.flush()
 
 
 def prompt_of(trainer: Trainer) -> str | None:
-    """The first words of a held-out text; empty where it has none, None for data that are ids."""
+    """Return the first words of a held-out text; empty if it has none, None for data that are ids."""
     tokenizer = trainer.tokenizer
     if tokenizer is None:
         return None
@@ -62,15 +62,15 @@ def prompt_of(trainer: Trainer) -> str | None:
         ids = next(iter(trainer.validation_batches()))["inputs"][0][:_PROMPT_IDS]
         document = [int(i) for i in ids if i != tokenizer.eos_id and i != tokenizer.bos_id]
         words = tokenizer.decode(document).replace("\ufffd", " ").split()
-        prompt = " ".join(words[1:4] if len(words) > 4 else words[:3])  # the first may be cut off
+        prompt = " ".join(words[1:4] if len(words) > 4 else words[:3])  # the first word may be truncated
         return prompt if len(tokenizer.encode(prompt)) < trainer.model.config.max_seq_len else ""
     return ""
 
 
 def ending(summary: Summary, folder: RunFolder, request: Request, prompt: str | None = "") -> str:
-    """What is printed when a run is done; the last line has the final hash.
+    """Return the text printed at the end of a run; the last line has the final hash.
 
-    prompt: of the command that samples; None: there is nothing to sample with.
+    prompt: for the sample command; None if the run cannot sample.
     """
     loss = "" if summary.val_loss is None else f"; validation loss {summary.val_loss:.4f}"
     bits = "" if summary.val_bits_per_byte is None else f", {summary.val_bits_per_byte:.4f} bits per byte"
@@ -107,7 +107,7 @@ def ending(summary: Summary, folder: RunFolder, request: Request, prompt: str | 
 
 
 def view_line(folder: RunFolder) -> str:
-    """The command that shows the metrics of a run: TensorBoard if it is installed, else report."""
+    """Return the command that shows the metrics of a run: TensorBoard if installed, else report."""
     if shutil.which("tensorboard"):
         return f"view     tensorboard --logdir {shlex.quote(str(folder.board_folder))}"
     return f"view     {shlex.join([*typed_program(), 'report', f'--workdir={folder}'])}"

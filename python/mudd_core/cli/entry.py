@@ -1,7 +1,7 @@
-"""The entry point: finds the command of a command line, runs it and turns every end of it into an exit code.
+"""The entry point: find the command of a command line, run it, and convert every result into an exit code.
 
 0 done, 2 bad arguments, config or work directory, 65 damaged input, 70 internal error, 74 a required write failed,
-75 stopped on request after saving, 76 diverged, 130 and 143 left at once on a second SIGINT or SIGTERM.
+75 stopped on request after saving, 76 diverged, 130 and 143 exit at once on a second SIGINT or SIGTERM.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run one command line, by default the process's own; returns the exit code.
+    """Run one command line, by default that of the process; return the exit code.
 
-    Output that is lost on a full disk makes 74 of a 0.
+    If output was lost on a full disk, 0 becomes 74.
     """
     if words is None:
         restart_in_utf8()
@@ -47,7 +47,7 @@ def main(words: Sequence[str] | None = None) -> int:
         if words is None:
             words = sys.argv[1:]
             code = _run(words, _take_signals(words))
-        else:  # called by a program, which has its own handlers afterwards
+        else:  # called by a program, whose handlers are restored afterwards
             with _signals_given_back():
                 code = _run(words)
     return flushed(code)
@@ -67,9 +67,9 @@ def _signals_given_back() -> Iterator[None]:
 
 
 def _take_signals(words: Sequence[str]) -> Invocation | None:
-    """Let signals through again: to the handlers if the command trains, before its config file runs.
+    """Unblock signals; if the command trains, install its handlers first, before the config file runs.
 
-    Return the command line taken apart; None if main_help has the answer.
+    Return the parsed command line; None if main_help answers it.
     """
     blocked = set[int]()
     try:
@@ -85,7 +85,7 @@ def _take_signals(words: Sequence[str]) -> Invocation | None:
 
 
 def _installed(asked: Invocation) -> set[int]:
-    """Install the handlers of a command that trains; returns the signals that stay blocked until it has its own."""
+    """Install the handlers of a command that trains; return the signals that stay blocked until it has its own."""
     if asked.starts_ranks:
         from mudd_core.cli import job
 
@@ -103,12 +103,12 @@ def _text(words: Sequence[str]) -> str | None:
 
 
 def _fill_closed_streams() -> None:
-    """Put /dev/null where the caller closed a standard stream: else a file that we open takes its number."""
+    """Open /dev/null for closed standard streams; otherwise the next opened file would get their descriptor."""
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            null = os.open(os.devnull, os.O_RDWR)  # takes the lowest free number: this one
+            null = os.open(os.devnull, os.O_RDWR)  # uses the lowest free descriptor: this one
             os.set_inheritable(null, True)
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
@@ -116,7 +116,7 @@ def _fill_closed_streams() -> None:
 
 
 def _run(words: Sequence[str], asked: Invocation | None = None) -> int:
-    """Run a command line, and say what ends it. asked: the command line taken apart, if it is already."""
+    """Run a command line and print its error. asked: the command line, if it is parsed already."""
     try:
         _check_text(words)
         if (text := _text(words)) is not None:
@@ -126,7 +126,7 @@ def _run(words: Sequence[str], asked: Invocation | None = None) -> int:
         from mudd_core.cli import argv
 
         return run(asked or argv.parse(words))
-    except SystemExit as end:  # of argparse, behind a tool's help
+    except SystemExit as end:  # raised by argparse after a tool's help
         return int(end.code or 0)
     except KeyboardInterrupt:
         _tell("interrupted")
@@ -158,14 +158,14 @@ def _run(words: Sequence[str], asked: Invocation | None = None) -> int:
 
 
 def _fault_in_own_file(error: Exception) -> str | None:
-    """One line on an error that a file of the user's raised; None for any other."""
+    """Return one line about an error in a user's file; None for any other error."""
     from mudd_core.config.own_files import fault_in_own_file
 
     return fault_in_own_file(error)
 
 
 def _too_long(error: OSError) -> UserError:
-    """The error of a path that no file can have."""
+    """Return the error for a path that is too long."""
     path = str(error.filename)
     return UserError(
         f"[arguments] expected names of at most 255 bytes and paths of at most 4095, got '{path[:40]}...' of "
@@ -174,7 +174,7 @@ def _too_long(error: OSError) -> UserError:
 
 
 def _check_text(words: Sequence[str]) -> None:
-    """UserError for bytes that are no UTF-8, in an argument or in the folder that its paths begin at."""
+    """Raise UserError for bytes that are not UTF-8, in an argument or in the current folder."""
     try:
         here = os.getcwd()
     except OSError as error:
@@ -187,12 +187,12 @@ def _check_text(words: Sequence[str]) -> None:
 
 
 def _tell(text: str) -> None:
-    with contextlib.suppress(OSError):  # standard error may lie on the disk that is full
+    with contextlib.suppress(OSError):  # standard error may be on the full disk
         print(visible(text), file=sys.stderr)
 
 
 def run(asked: Invocation) -> int:
-    """Run the command of the arguments; returns the exit code."""
+    """Run the command of the arguments; return the exit code."""
     if asked.multirun:
         from mudd_core.cli import multirun
 
@@ -203,7 +203,7 @@ def run(asked: Invocation) -> int:
         wanted = job.requested_job(asked)
         job_arguments.require(wanted, asked)
         return job.run(wanted, job.program())
-    if asked.tool == "doctor":  # it reports what the checks below refuse
+    if asked.tool == "doctor":  # it reports faults that the checks below reject
         return _run_tool(asked.tool, asked)
     if not asked.names_help:
         require_address_space()
@@ -233,7 +233,7 @@ def _run_tool(tool: str, asked: Invocation) -> int:
 
 
 def _information(request: Request, words: Sequence[str]) -> str:
-    """What --version, --help or --help=all prints."""
+    """Return the text of --version, --help or --help=all."""
     from mudd_core.cli import help as texts
     from mudd_core.cli.requested import config_of
     from mudd_core.programs.program import program_of_command

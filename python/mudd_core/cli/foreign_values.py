@@ -1,4 +1,4 @@
-"""Values of settings of other programs, as values of the fields that mean the same here."""
+"""Conversion of other programs' setting values to values of the equivalent fields."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TRACKERS = {"wandb": "online", "all": "online", "tensorboard": "off"}
 
 
 def is_true(value: str) -> bool | None:
-    """Whether a switch is on; None for a value that is neither on nor off."""
+    """Return whether a switch is on; None for a value that is neither on nor off."""
     low = value.lower()
     return True if low in _TRUE else False if low in _FALSE else None
 
@@ -70,7 +70,7 @@ _FIELDS: dict[str, Callable[[str, str], str | None]] = {
 
 
 def field_value(info: FieldInfo, theirs: str, value: str) -> str | None:
-    """The value of a field for a value of another program's setting; None where it has none."""
+    """Return a field's value for the value of another program's setting; None if there is none."""
     convert = _FIELDS.get(info.path)
     found = value if convert is None else convert(theirs, value)
     if found is None or (found == "" and info.kind is not str):
@@ -110,13 +110,13 @@ _OPTIONS: dict[str, Callable[[str, str], str | None]] = {
 
 
 def option_value(option: str, theirs: str, value: str) -> str | None:
-    """The same for an option of the command line; empty where the option is not needed."""
+    """Return the value for a command-line option; empty if the option is not needed."""
     convert = _OPTIONS.get(option)
     return value if convert is None else convert(theirs, value)
 
 
 def start_value(value: str) -> str | None:
-    """start.load_parameters_path for nanoGPT's init_from; empty where a run starts or resumes by itself."""
+    """Return start.load_parameters_path for nanoGPT's init_from; empty if a run starts or resumes without it."""
     return "" if value in ("scratch", "resume") else value if value and Path(value).exists() else None
 
 
@@ -125,9 +125,9 @@ RELATIVE |= {"warmup_ratio", "warmup_steps_fraction", "min_lr"}
 
 
 def relative_words(theirs: str, value: str, config: Config, *, typed_batch: bool) -> list[str] | None:
-    """Overrides for a setting that is relative to others, of a config with those; None where there is no value.
+    """Return overrides for a setting that is relative to others in the config; None if there is no value.
 
-    typed_batch: the batch size of the config is that of the command, and counts one of the accumulated passes.
+    typed_batch: the config's batch size was typed, and is the size of one of the accumulated passes.
     """
     try:
         number = float(value)

@@ -82,7 +82,7 @@ _CODES = {
 
 
 def command_help(command: str, config: Config | None) -> str:
-    """The help of one command. config: whose values the fields show; None: the defaults."""
+    """Return the help of one command. config: for the values of fields; None: the defaults."""
     called = " ".join(program())
     fields = {info.path: info for info in walk(config or Config())}
     shown = [short_entry(fields[path], WIDTH) for path in _FIELDS[command] if path in fields]
@@ -106,7 +106,7 @@ def command_help(command: str, config: Config | None) -> str:
 
 
 def original_help(program_asked: Program, command: str) -> str:
-    """The help of a command in the grammar of an original program: its keys with their defaults, and our options."""
+    """Return the help of a command of an original program: its keys with their defaults, and our options."""
     flags = program_asked.flags
     called = " ".join(program()) + (".train" if flags else f" {command}")
     keys = "--flag value ..." if flags else "key=value ..."
@@ -140,7 +140,7 @@ def _key_entry(row: Row, flags: bool) -> str:
 
 
 def all_fields(config: Config | None) -> str:
-    """Every config field: of this config with its values, or of each family with its defaults."""
+    """Return all config fields: with the values of this config, or the defaults of each family."""
     what = "default" if config is None else "value in this config"
     head = folded(
         f"config fields with their {what}; set one by section.field=value, --config.section.field=value or "

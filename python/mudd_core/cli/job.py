@@ -1,4 +1,4 @@
-"""`launch.py --ranks N`: starts the ranks by mpirun, turns signals into planned stops, starts again after a loss."""
+"""`launch.py --ranks N`: start ranks with mpirun, turn signals into planned stops, restart after a lost rank."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from mudd_core.config.arguments import with_values
 from mudd_core.config.values import whole
 from mudd_core.dist.siblings import children
 
-# Ends that a restart does not mend: done, bad arguments, damaged input, a full disk, a stop, diverged, left at once.
+# Exit codes without a restart: done, bad arguments, damaged input, full disk, stop, diverged, immediate exit.
 FINAL_CODES = (0, 2, 65, 74, 75, 76, 130, 143)
 _THREADS = ("train.threads", "threads")
 SIGNALS = {*_core.stop_signals(), _core.save_signal()}
 _ANSWER_SECONDS = 10
-_AGAIN_SECONDS = 2  # until a request to stop is repeated
+_AGAIN_SECONDS = 2  # seconds until a stop request is repeated
 _LOOK_SECONDS = 0.5
-_ALONE_SECONDS = 2  # that mpirun may take to end after its ranks
+_ALONE_SECONDS = 2  # seconds that mpirun may run after its ranks have ended
 
 
 @dataclass(frozen=True)
 class JobRequest:
-    """The job, the words for its ranks, and how often it may be started again."""
+    """The job, the arguments of its ranks, and the number of restarts."""
 
     job: Job
     words: tuple[str, ...]
@@ -44,7 +44,7 @@ class JobRequest:
 
 
 def requested_job(asked: Invocation) -> JobRequest:
-    """Return the job that a command line sets; UserError for a bad value."""
+    """Return the job of a command line; raise UserError for a bad value."""
     found, rest = asked.job.options, asked.job.words
     for_ranks = parse(rest)
     if rest and not for_ranks.runs_on_ranks:
@@ -72,7 +72,7 @@ def requested_job(asked: Invocation) -> JobRequest:
 
 
 def _require_hosts_with_ranks(job: Job) -> None:
-    """UserError for a host that is named twice, and for hosts that would get no rank."""
+    """Raise UserError for a host that is named twice, and for hosts without a rank."""
     if twice := [host for host in dict.fromkeys(job.hosts) if job.hosts.count(host) > 1]:
         raise UserError(
             f"[arguments] --hosts: {twice[0]} is named twice; ranks are dealt out evenly over its names"
@@ -85,19 +85,19 @@ def _require_hosts_with_ranks(job: Job) -> None:
 
 
 def _threads(words: Sequence[str]) -> int:
-    """The threads of a rank that the words set; 0 if they set none, or nothing that is a number."""
+    """Return the threads of a rank set by the arguments; 0 if they set none, or not a number."""
     value = "0"
     for item, given in with_values(words):
         value = given if item.name in _THREADS else value
-    with contextlib.suppress(UserError):  # the ranks name the mistake
+    with contextlib.suppress(UserError):  # the ranks report the mistake
         return whole("", value, 0, 256)
     return 0
 
 
 def run(wanted: JobRequest, program: Sequence[str], machine: Machine | None = None) -> int:
-    """Start the job, and again where ranks or machines were lost; the exit code of the last start.
+    """Start the job, and restart it if ranks or machines were lost; return the last exit code.
 
-    program: what each rank runs before its words.
+    program: the command of each rank, without its arguments.
     """
     job, restarts = wanted.job, 0
     machine = machine or this_machine()
@@ -130,9 +130,9 @@ def run(wanted: JobRequest, program: Sequence[str], machine: Machine | None = No
 
 
 def on_hosts(job: Job, hosts: tuple[str, ...]) -> Job | None:
-    """The job on the hosts that are left: the largest world up to the old one that divides the shards.
+    """Return the job on the remaining hosts: the largest world size, up to the old one, that divides the shards.
 
-    Shards are a power of two, so a power of two that is smaller than a world that divides them does so too.
+    The number of shards is a power of two, so all smaller powers of two divide it as well.
     """
     if len(hosts) == len(job.hosts):
         return job
@@ -144,7 +144,7 @@ def on_hosts(job: Job, hosts: tuple[str, ...]) -> Job | None:
 
 
 def answering(hosts: Sequence[str], agent: Sequence[str] | None = None) -> tuple[str, ...]:
-    """Those of the hosts on which the remote shell runs a command, asked all at once.
+    """Return the hosts on which the remote shell can run a command; all are tried at once.
 
     agent: the remote shell; None: the one that Open MPI would use.
     """
@@ -175,7 +175,9 @@ def _succeeded(process: subprocess.Popen[bytes]) -> bool:
 
 
 class _Signals:
-    """TERM, INT and USR1 become USR1 for mpirun, which passes it on to every rank; a second TERM or INT ends it."""
+    """Handlers: TERM, INT and USR1 become USR1 for mpirun, which forwards it to all ranks; a second TERM or INT
+    kills it.
+    """
 
     def __init__(self) -> None:
         self.asked = False
@@ -191,7 +193,7 @@ class _Signals:
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
-            if handler is not None:  # None: not installed by Python, and gone
+            if handler is not None:  # None: not installed by Python, cannot be restored
                 signal.signal(number, handler)
 
     def _on_signal(self, number: int, _: object) -> None:
@@ -206,7 +208,7 @@ class _Signals:
 
 
 def _start(argv: list[str], signals: _Signals, one_host: bool) -> tuple[int, str]:
-    """Run mpirun to its end; its exit code, 128 + n where signal n ended it, and its last messages."""
+    """Run mpirun to its end; return its exit code (128 + n if signal n ended it) and its last messages."""
     if signals.asked:  # between two starts
         return 75, ""
     _tell(shlex.join(argv))
@@ -219,14 +221,14 @@ def _start(argv: list[str], signals: _Signals, one_host: bool) -> tuple[int, str
         code = 128 - code if code < 0 else code
         if code == 128 + signal.SIGKILL and mpirun.last_code.is_file():  # killed after the ranks had ended
             code = int(mpirun.last_code.read_text(encoding="ascii"))
-    # Killed by the request to stop: mpirun or a rank had not begun to listen, so nothing was done yet.
+    # Killed by the stop request: mpirun or a rank had no handler yet, so nothing was done.
     return 75 if signals.asked and code == 128 + signal.SIGUSR1 else code, mpirun.said
 
 
 def _waited(process: subprocess.Popen[bytes], signals: _Signals, last_words: Path) -> int:
     """Return the exit code of mpirun.
 
-    It is killed where it outlives its ranks: 4.1.4 may lock itself after a killed rank.
+    Kill it if it outlives its ranks: version 4.1.4 may deadlock after a killed rank.
     """
     had_ranks, alone_since = False, time.monotonic()
     asked_at = time.monotonic()
@@ -243,17 +245,17 @@ def _waited(process: subprocess.Popen[bytes], signals: _Signals, last_words: Pat
                 os.killpg(process.pid, signal.SIGKILL)
         if not signals.asked:
             asked_at = now
-        elif now - asked_at > _AGAIN_SECONDS:  # mpirun loses a signal that comes before its ranks do
+        elif (
+            now - asked_at > _AGAIN_SECONDS
+        ):  # mpirun loses signals that arrive before its ranks have started
             asked_at = now
             process.send_signal(signal.SIGUSR1)
 
 
 def program() -> list[str]:
-    """What starts this command line in a rank: by absolute paths, since a remote shell begins in another folder."""
+    """Return the command of a rank, with absolute paths, since a remote shell starts in another folder."""
     started = Path(sys.argv[0]).absolute()
-    module = getattr(
-        sys.modules["__main__"], "__spec__", None
-    )  # of python -m, which has put its command into argv
+    module = getattr(sys.modules["__main__"], "__spec__", None)  # python -m has put its command into argv
     if module is None and started.is_file() and started.suffix == ".py":
         return [sys.executable, str(started)]
     return [sys.executable, "-m", "mudd_core"]

@@ -1,4 +1,4 @@
-"""Refuses the arguments of a job before mpirun starts, which would add lines of its own to the message."""
+"""Checks of a job's arguments before mpirun starts, which would add its own lines to an error."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from mudd_core.config import mesh_of
 
 
 def require(wanted: JobRequest, typed: Invocation) -> None:
-    """UserError where the ranks would refuse their words, or a mesh that does not fit so many of them.
+    """Raise UserError if the ranks would reject their arguments, or if the mesh does not fit the number of ranks.
 
-    typed: the command line with the options of the job, which a message proposes again. Where other hosts take part,
-    files are not looked at: the ranks find those that this host may not have.
+    typed: the command line with the job's options, for corrected commands. With other hosts, files are not checked: the
+    ranks may find files that this host does not have.
     """
     job, asked = wanted.job, parse(wanted.words or ("train",))
     elsewhere = bool(job.hosts) or job.spread > 1
@@ -34,7 +34,7 @@ def require(wanted: JobRequest, typed: Invocation) -> None:
 
 
 def require_train(request: Request) -> None:
-    """UserError for a command of another program that does not train: only_eval=True, which its name does not say."""
+    """Raise UserError for another program's command that does not train: only_eval=True."""
     if request.command != "train":
         raise UserError(
             f"[arguments] several ranks train, got the command {request.command}, which one process runs: leave "
@@ -55,7 +55,9 @@ def _require_training(asked: Invocation, ranks: int, elsewhere: bool) -> None:
 
 
 def _reader(asked: Invocation, typed: Invocation) -> Callable[[int], None]:
-    """Read the arguments of a command that reads a run, or of a tool; what it returns looks at files and ranks."""
+    """Parse the arguments of a command that reads a run, or of a tool; return a function that checks files and
+    ranks.
+    """
     if asked.tool is not None:
         job = [f"{option}={value}" for option, value in typed.job.options.items()]
         tool = importlib.import_module(TOOLS[asked.tool][0])

@@ -1,4 +1,4 @@
-"""What mpirun needs of this machine, checked before it starts; and the cause of an end that only mpirun has named."""
+"""Checks of this machine before mpirun starts, and the cause of failures that only mpirun reports."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from mudd_core.cli.mpirun import Job
 _FILES_OF_MPIRUN, _FILES_OF_A_RANK = 64, 8
 _GET_FLAGS, _UP = 0x8913, 1  # SIOCGIFFLAGS, IFF_UP
 _LOST = re.compile(r"process rank (\d+) with PID \d+ on node (\S+) exited on signal (\d+)")
-# What ranks of other nodes say of one (dist/watchdog.cc).
+# Messages of ranks about a lost rank of another node (dist/watchdog.cc).
 _LAST_MESSAGE = r"\[ranks\] at the end: rank {} \(another node\), last message in step (\d+) \(([^)]+)\)"
-# Ends of mpirun itself; those of ranks are 0 to 2, 65 to 76, and from 128 on where a signal ended one.
+# Exit codes of mpirun itself; those of ranks are 0 to 2, 65 to 76, and 128 or more after a signal.
 _NOT_STARTED = (1, 213, 255)
 _UNABLE = "mpirun was unable to start the specified application"
-# Where one is set, Open MPI reaches other hosts by the resource manager or by a starter that the user named.
+# If one is set, Open MPI reaches other hosts through a resource manager or a launcher of the user.
 _OTHER_STARTERS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "OMPI_MCA_plm")
 
 
 def require_files(job: Job) -> None:
-    """Raise the limit of open files to what mpirun needs for the ranks of this host; UserError where that is refused.
+    """Raise the limit of open files to the number mpirun needs for this host's ranks; UserError if that fails.
 
-    With fewer, mpirun waits for ever or crashes.
+    With a lower limit, mpirun hangs or crashes.
     """
     need = _FILES_OF_MPIRUN + _FILES_OF_A_RANK * job.on_a_host
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -45,7 +45,7 @@ def require_files(job: Job) -> None:
 
 
 def require_network() -> None:
-    """UserError where no network interface is up: mpirun and its ranks talk by one, on a single host too."""
+    """Raise UserError if no network interface is up: mpirun and its ranks need one, even on a single host."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
         for _, name in socket.if_nameindex():
             try:
@@ -61,7 +61,7 @@ def require_network() -> None:
 
 
 def require_proc(folder: Path = Path("/proc")) -> None:
-    """UserError where /proc is not mounted: mpirun binds its ranks to cores by it, and a rank finds the others."""
+    """Raise UserError if /proc is not mounted: mpirun needs it to bind ranks, and ranks to find each other."""
     if not (folder / "self").exists():
         raise UserError(
             f"[launch] {folder}: expected the process file system, got none; mount it: mount -t proc proc {folder}, or "
@@ -70,7 +70,7 @@ def require_proc(folder: Path = Path("/proc")) -> None:
 
 
 def require_hosts(hosts: Sequence[str], answering: Callable[[Sequence[str]], Sequence[str]]) -> None:
-    """UserError with the named hosts that do not answer: mpirun waits minutes for one that the network drops."""
+    """Raise UserError with the hosts that do not answer: mpirun waits minutes for an unreachable one."""
     if any(name in os.environ for name in _OTHER_STARTERS):
         return
     if text := _silent(hosts, answering):
@@ -89,7 +89,7 @@ def _silent(hosts: Sequence[str], answering: Callable[[Sequence[str]], Sequence[
 
 
 def _is_here(host: str) -> bool:
-    """Whether a host is this machine, where mpirun needs no remote shell."""
+    """Return True if a host is this machine, which needs no remote shell."""
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.bind((host, 0))  # only addresses of this machine can be bound
@@ -101,9 +101,9 @@ def _is_here(host: str) -> bool:
 def cause(
     code: int, said: str, hosts: Sequence[str], answering: Callable[[Sequence[str]], Sequence[str]]
 ) -> tuple[int, str]:
-    """The exit code of a job, and a line about what ended it, or "" where its ranks have said so.
+    """Return the exit code of a job, and a line about the cause, or "" if its ranks have reported it.
 
-    code, said: of mpirun. answering: those of the hosts that answer to the remote shell.
+    code, said: of mpirun. answering: returns the hosts that answer the remote shell.
     """
     if found := _LOST.search(said):
         name = signal.Signals(int(found[3])).name if int(found[3]) in signal.valid_signals() else found[3]
@@ -122,7 +122,7 @@ def cause(
 
 
 def _when(said: str, rank: str) -> str:
-    """Step and phase of the last message of a rank, as ranks of other nodes have them; empty where none has."""
+    """Return step and phase of a rank's last message, as seen by ranks of other nodes; empty if unknown."""
     found = re.findall(_LAST_MESSAGE.format(rank), said)
     step, phase = max(((int(step), phase) for step, phase in found), default=(0, ""))
     return f", after its message of step {step} ({phase})" if phase else ""

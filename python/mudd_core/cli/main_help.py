@@ -1,4 +1,4 @@
-"""What the program answers without a command: its help, its usage, its version. It loads no config."""
+"""Answers without a command: help, usage, version. No config is loaded."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from mudd_core.base.surroundings import program
 from mudd_core.cli.names import COMMANDS, JOB_OPTIONS, OPTIONS, TOOLS, is_optional
 
 WRITING = 'sample --config=small.py --prompt "def "'
-_MEASURING = ("profile", "commbench", "scale")  # share a line of the main help
+_MEASURING = ("profile", "commbench", "scale")  # these share a line of the main help
 _OF_FAMILIES = ("grow", "weights")  # likewise
-# Named on other lines.
+# Listed on other lines.
 _HIDDEN = (*_MEASURING, *_OF_FAMILIES, "compare", "data show", "data convert", "data inspect")
-_OF_SAMPLE = (  # --step is of validate, and --tokenizer of report too
+_OF_SAMPLE = (  # validate also has --step, and report --tokenizer
     *("--prompt-file", "--prompt-lines", "--interactive", "--num-samples", "--stop"),
     *("--step", "--tokenizer"),
 )
@@ -33,12 +33,12 @@ def answer(words: Sequence[str]) -> str | None:
 
 
 def version() -> str:
-    """What --version prints."""
+    """Return the text of --version."""
     return f"mudd_core {__version__}"
 
 
 def short_usage() -> str:
-    """What a call without arguments prints."""
+    """Return the text printed without arguments."""
     called = " ".join(program())
     lines = [
         f"usage: {called} [command] --config=FILE [options] [section.field=value ...]",
@@ -54,7 +54,7 @@ def short_usage() -> str:
 
 
 def main_help() -> str:
-    """The help of the program: commands, options, examples."""
+    """Return the help of the program: commands, options, examples."""
     called = " ".join(program())
     lines = [
         f"usage: {called} [command] --config=FILE [options] [section.field=value ...]",
@@ -85,18 +85,18 @@ def main_help() -> str:
 
 
 def option_lines(names: Iterable[str]) -> list[str]:
-    """A line for each option of these names."""
+    """Return a line for each of these options."""
     shown = [(name + _value_of(name), OPTIONS[name][1]) for name in names]
     width = max((len(name) for name, _ in shown), default=0)
     return [f"  {name:<{width}} {text}" for name, text in shown]
 
 
 def _value_of(option: str) -> str:
-    """What is typed after the name of an option: =FILE, [=FILE] where it may be left out, or nothing."""
+    """Return the value syntax of an option: =FILE, [=FILE] if optional, or an empty string."""
     value = OPTIONS[option][0]
     return f"[={value.strip('[]')}]" if is_optional(option) else f"={value}" if value else ""
 
 
 def example_lines(arguments: Iterable[str]) -> list[str]:
-    """A line for each example, after the program's name."""
+    """Return a line for each example, after the program's name."""
     return [f"  {' '.join(program())} {line}" for line in arguments]

@@ -1,4 +1,4 @@
-"""The mpirun command that a job of several ranks needs, as a pure function of the job and the machine."""
+"""The mpirun command of a job of several ranks, as a pure function of job and machine."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from mudd_core.dist.open_mpi import find_mpirun
 from mudd_core.run.ranks.rank_cores import usable_cores
 
 _HOSTFILE = "OMPI_MCA_orte_default_hostfile"  # the MPI operator sets it in its launcher
-_SHELLS = ("ssh", "rsh")  # that mpirun looks for
-_STARTERS = ("plm", "plm_rsh_agent")  # by which a user names another way
-# What a rank on another host must see as it is here.
+_SHELLS = ("ssh", "rsh")  # remote shell that mpirun looks for
+_STARTERS = ("plm", "plm_rsh_agent")  # variables that select another launcher
+# Variables that ranks on other hosts must inherit.
 _PASSED_ON = ("PYTHONPATH", "PATH", "LD_LIBRARY_PATH", "MUDD_LAUNCHED", TYPED, *ENVIRONMENT)
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What decides the options of mpirun.
+    """Properties of the machine that determine mpirun's options.
 
-    cores: physical ones that this process may use. threads: what runs at a time on them. whole: no affinity mask or
-    quota keeps this process from a part of the machine. cma: one process may copy from another's memory. shell: mpirun
-    finds a program that starts processes on other hosts.
+    cores: physical cores that this process may use. threads: hardware threads of them. whole: no affinity mask or quota
+    restricts this process. cma: a process may copy from another's memory. shell: mpirun finds a program that starts
+    processes on other hosts.
     """
 
     mpirun: str
@@ -41,9 +41,9 @@ class Machine:
 
 @dataclass(frozen=True)
 class Job:
-    """What is asked for. hosts: empty = this machine, or the `spread` ones that mpirun itself knows of.
+    """A requested job. hosts: empty means this machine, or the `spread` hosts that mpirun knows.
 
-    threads: of a rank; 0 = its share of the cores.
+    threads: of a rank; 0: an equal part of the cores.
     """
 
     ranks: int
@@ -53,12 +53,12 @@ class Job:
 
     @property
     def on_a_host(self) -> int:
-        """Ranks on the fullest host."""
+        """Number of ranks on the host with the most."""
         return -(-self.ranks // max(1, len(self.hosts) or self.spread))
 
 
 def known_hosts(environment: Mapping[str, str]) -> int:
-    """Number of hosts that mpirun uses by default: those of an MPIJob or of a Slurm job."""
+    """Return the number of hosts that mpirun uses by default: of an MPIJob or a Slurm job."""
     try:
         lines = Path(environment[_HOSTFILE]).read_text(encoding="utf-8").splitlines()
     except (KeyError, OSError):
@@ -67,16 +67,16 @@ def known_hosts(environment: Mapping[str, str]) -> int:
 
 
 def threads_of(job: Job, machine: Machine) -> int:
-    """Threads of a rank: those asked for, else the share of a host's cores."""
+    """Return the threads of a rank: the requested number, else an equal part of a host's cores."""
     return job.threads or max(1, machine.threads // job.on_a_host)
 
 
 def mpirun_argv(
     job: Job, machine: Machine, command: Sequence[str], environment: Sequence[str] = ()
 ) -> list[str]:
-    """The arguments of mpirun, the first its path.
+    """Return the argv of mpirun.
 
-    command: what each rank runs. environment: names of variables that are set here.
+    command: of each rank. environment: names of variables that are set here.
     """
     threads = threads_of(job, machine)
     argv = [machine.mpirun, "-n", str(job.ranks)]
@@ -95,7 +95,7 @@ def mpirun_argv(
             "--mca",
             "plm",
             "isolated",
-        ]  # otherwise mpirun refuses to start, though it needs no shell here
+        ]  # otherwise mpirun does not start, although it needs no shell here
     if not machine.cma:
         argv += ["--mca", "btl_vader_single_copy_mechanism", "none"]
     for name in (name for name in _PASSED_ON if name in environment and name != "OMP_NUM_THREADS"):
@@ -104,7 +104,7 @@ def mpirun_argv(
 
 
 def this_machine() -> Machine:
-    """What is here; UserError that says what to install where Open MPI is missing."""
+    """Return the properties of this machine; raise UserError with the packages to install if Open MPI is missing."""
     mask, usable = os.sched_getaffinity(0), usable_cores()
     siblings = {_siblings(cpu) for cpu in mask}
     return Machine(
@@ -119,7 +119,7 @@ def this_machine() -> Machine:
 
 
 def _siblings(cpu: int) -> str:
-    """The hardware threads of the core that a CPU belongs to."""
+    """Return the hardware threads of a CPU's core."""
     file = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
     try:
         return file.read_text(encoding="ascii").strip()
@@ -128,7 +128,7 @@ def _siblings(cpu: int) -> str:
 
 
 def cma_allowed() -> bool:
-    """Whether the kernel lets a process copy from another's memory; containers may refuse the call itself."""
+    """Return True if a process may copy from another's memory; containers may forbid the system call."""
 
     class Range(ctypes.Structure):
         _fields_ = (("base", ctypes.c_void_p), ("size", ctypes.c_size_t))

@@ -1,6 +1,6 @@
-"""mpirun as a process: it ends with this one, its messages are filtered and kept, its files removed after a kill.
+"""mpirun as a process: it ends with this one, its messages are filtered and stored, its files are removed after a kill.
 
-The filter drops what mpirun and the ranks write to standard error after the reason why the job ends.
+The filter drops everything that mpirun and the ranks write to standard error after the cause of the job's end.
 """
 
 from __future__ import annotations
@@ -24,38 +24,38 @@ from mudd_core.cli.names import CODE_FILE
 from mudd_core.dist.parent import JOB_PROCESS
 from mudd_core.dist.siblings import in_session
 
-_KEPT = 1 << 18  # bytes of its messages
+_KEPT = 1 << 18  # bytes of its messages that are stored
 _PDEATHSIG = 1  # of prctl
 _MIB = 1 << 20
-_FOLDER_BYTES = _MIB  # that mpirun writes there, at least
+_FOLDER_BYTES = _MIB  # bytes that mpirun needs there, at least
 _SESSION_FOLDERS = ("tmpdir_base", "local_tmpdir_base", "remote_tmpdir_base")  # parameters of Open MPI
 _MEMORY = Path("/dev/shm")
-AGENT = "OMPI_MCA_plm_rsh_agent"  # Open MPI's own name for another remote shell
-_COMM = 15  # characters that Linux keeps of a process's name
+AGENT = "OMPI_MCA_plm_rsh_agent"  # Open MPI's variable for another remote shell
+_COMM = 15  # length to which Linux truncates process names
 
-_RULE = b"-" * 20  # the begin of the line before and after a block
-_OURS = (b"error: ", b"[ranks] ", b"[launch] ")  # begins of lines that name the end of a job
-_LOST = re.compile(rb"exited on signal (?!2\b|15\b)")  # which launch.py says in a line of its own
-_FOR_US = b"[ranks] at the end: "  # for job_check.py, which hears from mpirun which rank is gone
-_STOPPED = b"stop requested; "  # by a rank, which mpirun's SIGTERM reaches at the end of any job
-# A block that says nothing but that another one follows, and that one of ranks that ended as they were asked to.
+_RULE = b"-" * 20  # start of the line before and after a block
+_OURS = (b"error: ", b"[ranks] ", b"[launch] ")  # prefixes of lines about the end of a job
+_LOST = re.compile(rb"exited on signal (?!2\b|15\b)")  # launch.py prints its own line about it
+_FOR_US = b"[ranks] at the end: "  # for job_check.py, which learns from mpirun which rank was lost
+_STOPPED = b"stop requested; "  # from a rank that receives mpirun's SIGTERM at the end of any job
+# A block that only announces another one, and the block about ranks that ended as requested.
 _FOLLOWED, _ASKED = b"Primary job  terminated normally", re.compile(rb"Exit code: +75\n")
-# Lines that are of no use to anybody: a signal that launch.py sent, and memory of a rank that has ended (ESRCH).
+# Useless lines: a signal that launch.py sent, and memory of a rank that has ended (ESRCH).
 _IDLE = re.compile(rb"mpirun: Forwarding signal \d+ to job|\[[^ ]+:\d+\] Read -1, expected \d+, errno = 3$")
 _UNSHOWN = re.compile(
     rb"\[[^ ]+:\d+\] .*ORTE_ERROR_LOG: .*show_help\.c"
 )  # a block that mpirun could not write
-_BEGINS = (_RULE, *_OURS, _STOPPED, b"mpirun: Forwarding", b"[")  # of lines that decide something
+_BEGINS = (_RULE, *_OURS, _STOPPED, b"mpirun: Forwarding", b"[")  # length of prefixes that select a line
 
 
 class Mpirun:
-    """A running mpirun, in a session of its own: Ctrl-C of the terminal reaches this process alone.
+    """A running mpirun in a separate session: the terminal's Ctrl-C reaches only this process.
 
     process: of mpirun. last_code: the file for the exit code of the ranks. said: the end of its standard error.
     """
 
     def __init__(self, argv: Sequence[str], one_host: bool = True) -> None:
-        """Start it. one_host: all ranks run here, so that the files of its session may be in a folder of this job."""
+        """Start mpirun. one_host: all ranks run here, so its session files may be in a folder of this job."""
         self._folder = _session_folder()
         self.last_code = Path(self._folder.name) / "code"
         environment = {
@@ -99,7 +99,7 @@ class Mpirun:
 
     @property
     def said(self) -> str:
-        """The end of what mpirun and the ranks wrote to standard error."""
+        """The end of the standard error of mpirun and the ranks."""
         return self._kept.decode("utf-8", "replace")
 
     def _pass_on(self) -> None:
@@ -112,7 +112,7 @@ class Mpirun:
         _show(shown.rest())
 
     def _end_shells(self) -> None:
-        """End the remote shells that mpirun did not end: they wait for minutes and keep the output open."""
+        """Kill remote shells that mpirun left: they wait for minutes and keep the output open."""
         named = shlex.split(os.environ.get(AGENT, "ssh"))
         for process, name in in_session(self.process.pid):
             if named and name == Path(named[0]).name[:_COMM]:
@@ -120,7 +120,7 @@ class Mpirun:
                     os.kill(process, signal.SIGTERM)
 
     def _remove_segments(self) -> None:
-        """Remove this job's files of shared memory: they are left where mpirun is killed while the ranks join."""
+        """Remove this job's shared memory files: they remain if mpirun is killed while ranks join."""
         for contact in Path(self._folder.name).glob("ompi.*/pid.*/contact.txt"):
             found = re.match(r"(\d+)\.0;", _text(contact))
             if found is None:
@@ -134,7 +134,7 @@ class Mpirun:
 
 
 def _show(data: bytes) -> None:
-    """Write to standard error; one that is closed must not stop mpirun."""
+    """Write to standard error; if it is closed, mpirun must continue."""
     with contextlib.suppress(OSError):
         sys.stderr.flush()
         os.write(sys.stderr.fileno(), data)
@@ -148,7 +148,7 @@ def _text(file: Path) -> str:
 
 
 def _session_folder() -> tempfile.TemporaryDirectory[str]:
-    """A folder of this job for mpirun's own files; UserError where there is no room for them."""
+    """Create a folder for mpirun's files; raise UserError if there is no space."""
     cure = "make room, or name another folder: TMPDIR=/path launch.py ..."
     try:
         folder = tempfile.TemporaryDirectory(prefix="mudd-job-")
@@ -166,7 +166,9 @@ def _session_folder() -> tempfile.TemporaryDirectory[str]:
 
 
 def _end_with_parent() -> Callable[[], None]:
-    """What a new process calls first: it gets SIGTERM once this process ends, by SIGKILL too."""
+    """Return a function for a new process to call first: SIGTERM is sent to it when this process ends, even by
+    SIGKILL.
+    """
     prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
 
     def call() -> None:
@@ -184,17 +186,17 @@ def _end_with_parent() -> Callable[[], None]:
 
 
 class HelpFilter:
-    """A filter of a stream of bytes: `feed` gives what is to be shown of each piece, `rest` what is left at the end."""
+    """A filter of a byte stream: `feed` returns the visible part of each piece, `rest` the remainder at the end."""
 
     def __init__(self) -> None:
-        self._said = False  # a line of ours was shown
-        self._line = b""  # the begin of a line that may be a rule
-        self._begun = False  # the begin of the line was shown
-        self._block: bytes | None = None  # a block that has not ended
-        self._empty = b""  # empty lines after a line of ours, which are shown with the line that follows
+        self._said = False  # a line of this program was shown
+        self._line = b""  # start of a line that may be a rule
+        self._begun = False  # the start of the line was shown
+        self._block: bytes | None = None  # an unfinished block
+        self._empty = b""  # empty lines after a line of this program, shown with the next line
 
     def feed(self, data: bytes) -> bytes:
-        """Return what is to be shown so far; text without an end of line is shown at once, unless it may be a rule."""
+        """Return the visible bytes; incomplete lines are shown at once, unless they may be a rule."""
         shown = b""
         for piece in data.splitlines(keepends=True):
             self._line += piece
@@ -207,12 +209,12 @@ class HelpFilter:
         return shown
 
     def rest(self) -> bytes:
-        """Return what was held back."""
+        """Return the bytes that were held back."""
         held, self._block, line, self._line = self._block or b"", None, self._line, b""
         return held + line
 
     def _take(self, line: bytes) -> bytes:
-        """Return what is shown after a whole line."""
+        """Return the visible bytes after a whole line."""
         rule = line.startswith(_RULE)
         if self._block is None:
             if rule:
@@ -227,7 +229,7 @@ class HelpFilter:
         return b"" if hidden else block
 
     def _shown(self, line: bytes) -> bytes:
-        """Return what is shown for a line of no block, with the empty lines before it."""
+        """Return the visible bytes for a line outside blocks, with the empty lines before it."""
         text = line.rstrip()
         if self._said and not text:
             self._empty += line
@@ -240,5 +242,5 @@ class HelpFilter:
         return empty + line
 
     def _may_decide(self, line: bytes) -> bool:
-        """Whether the begin of a line may become a rule or a line of ours."""
+        """Return True if the start of a line may become a rule or a line of this program."""
         return any(line.startswith(begin[: len(line)]) for begin in _BEGINS)

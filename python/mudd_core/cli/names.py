@@ -1,4 +1,4 @@
-"""The names of the command line: commands, tools, aliases and options, each with its line of help."""
+"""Names on the command line: commands, tools, aliases and options, each with its help line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ COMMANDS = {
     "data": "build the token cache; also: data show, data convert, data inspect",
     "report": "what a work directory holds: config, losses, checkpoints; also: compare RUN RUN",
 }
-# Commands that are not about one run: module with main(words) -> exit code, and what it does.
+# Commands that are not about one run: module with main(words) -> exit code, and description.
 TOOLS: dict[str, tuple[str, str]] = {
     "import": (
         "mudd_core.tools.import_weights.command",
@@ -53,7 +53,7 @@ TOOLS: dict[str, tuple[str, str]] = {
     "scale": ("mudd_core.tools.scale.command", "predict step, communication and memory on many machines"),
 }
 ALIASES = {"validation": "validate", "valid": "validate", "eval": "validate", "generate": "sample"}
-# Option: value, help, the commands that take it (none named: all).
+# Option: value, help, the commands that have it (empty: all).
 OPTIONS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "--config": ("FILE", "config: a file, or a name looked up in configs/ (small.py, gpt2/tiny.py)", ()),
     "--workdir": ("DIR", "folder of the run; default runs/<config name>", ()),
@@ -109,20 +109,20 @@ OPTIONS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "--help": ("", "this help; COMMAND --help: of a command; --help=all: every config field", ()),
     "--version": ("", "print the version", ()),
 }
-# Names the file for the exit code of the ranks: of rank 0, or of the rank that ends the job.
+# Names the file for the ranks' exit code: of rank 0, or of the rank that ends the job.
 CODE_FILE = "MUDD_JOB_CODE"
-# The command line that was typed, where another command starts the training.
+# The typed command line, if another command starts the training.
 TYPED = "MUDD_TYPED"
 JOB_OPTIONS = ("--ranks", "--hosts", "--max-restarts")  # for the process that starts the ranks
-# Tools whose work several ranks share, beside the commands that take --ranks; and those with a --ranks of their own.
+# Tools whose work several ranks share, in addition to commands with --ranks; and tools with their own --ranks.
 TOOLS_ON_RANKS = ("export", "bakeoff")
 OWN_RANKS = ("commbench", "tune")
-# Commands that read a run: its saved config counts, and arguments may change what may change on resume.
+# Commands that read a run: they use its saved config, and arguments may change what may change on resume.
 READING = ("validate", "sample", "report")
-# Every name that is no field, for suggestions.
+# All names that are not fields, for suggestions.
 KNOWN_WORDS = [*COMMANDS, *ALIASES, *TOOLS, *OPTIONS]
 
 
 def is_optional(option: str) -> bool:
-    """Whether an option may be given without the value that it takes."""
+    """Return True if the value of an option is optional."""
     return OPTIONS[option][0].startswith("[")

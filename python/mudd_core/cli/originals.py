@@ -1,4 +1,4 @@
-"""Commands in the grammar of an original program: their arguments as a Request, the weights and files of their runs."""
+"""Commands of original programs: their arguments as a Request, and the weights and files of their runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def load_original(asked: CommandLine, request: Request, words: Sequence[str]) -> bool:
-    """Resolve the arguments if they are in the grammar of an original program; False if they are in ours."""
+    """Resolve the arguments if they are in the grammar of an original program; return False for our grammar."""
     from mudd_core.programs.detect import resolve
 
     with recorded(words) as source:
@@ -52,7 +52,7 @@ def load_original(asked: CommandLine, request: Request, words: Sequence[str]) ->
 
 
 def _free_words(resolved: Resolved) -> list[str]:
-    """Arguments for a command that reads a run: fields that were typed and may change on resume."""
+    """Return arguments for a command that reads a run: typed fields that may change on resume."""
     typed = {path for path, origin in resolved.origins.items() if origin.word}
     return [
         f"{info.path}={info.value}"
@@ -62,19 +62,19 @@ def _free_words(resolved: Resolved) -> list[str]:
 
 
 def import_weights(resolved: Resolved | None, ranks: Ranks) -> None:
-    """Make a work directory out of the weights that a run of another grammar starts from, unless there is one."""
+    """Create a work directory from the initial weights of another program's run, unless it exists."""
     if resolved is None or resolved.imports is None or not ranks.first:
         return
     source, folder = resolved.imports
     if not RunFolder(Path(folder)).holds_run:
         from mudd_core.tools.import_weights import command as import_command
 
-        # Only the weights are taken from it: its tokenizer is never used.
+        # Only its weights are used, never its tokenizer.
         import_command.main([source, f"--workdir={folder}", "--tokenizer=bytes"])
 
 
 def write_files(resolved: Resolved | None, ranks: Ranks) -> None:
-    """Leave the files that a run of another grammar writes beside its own; SaveError where that fails."""
+    """Write the additional files of another program's run; raise SaveError if that fails."""
     from mudd_core import _core
 
     if resolved is None or not ranks.first:
@@ -83,7 +83,7 @@ def write_files(resolved: Resolved | None, ranks: Ranks) -> None:
         path = mapped(asked, resolved.config.storage.map)
         path = (
             str(mirror_folder(path)) if is_url(path) else path
-        )  # below the work directory, which goes there
+        )  # below the work directory, which is copied there
         try:
             Path(path).parent.mkdir(parents=True, exist_ok=True)
             _core.replace_file(path, text.encode())

@@ -1,4 +1,4 @@
-"""One rank of a job that a launcher started: rank 0 reads the arguments, all agree, and all end alike."""
+"""One rank of a launched job: rank 0 reads the arguments, all agree on them, and all exit alike."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from mudd_core.run.store.own_code import own_texts, run_named
 
 
 def main(asked: Invocation) -> int:
-    """Join the job that a launcher started, and do the work of the command; the exit code."""
+    """Join a launched job and run the command; return the exit code."""
     options = join_options(asked.words)
     try:
         comm = launched(node=options.node, debug=options.debug, join_timeout=options.join_timeout)
@@ -50,7 +50,7 @@ def main(asked: Invocation) -> int:
         return error.exit_code
     if comm.rank:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # rank 0 prints
-        warnings.filterwarnings("ignore", category=UserWarning, module=r"mudd_core\.")  # and warns
+        warnings.filterwarnings("ignore", category=UserWarning, module=r"mudd_core\.")  # and prints a warning
     ranks = Ranks(comm)
     code = train_as_rank(asked, ranks, options) if asked.command == "train" else read_as_rank(asked, ranks)
     sys.stdout.flush()
@@ -61,13 +61,13 @@ def main(asked: Invocation) -> int:
 
 
 def leave(comm: Comm) -> None:
-    """Leave the job, once all files are closed and synced; after the failure of another rank its end comes soon."""
+    """Leave the job after all files are closed and synced; if another rank failed, the job ends soon."""
     with contextlib.suppress(_core.PeerError):
         comm.close()
 
 
 def join_options(words: Sequence[str]) -> DistConfig:
-    """The fields of dist among the arguments: ranks join before one of them reads the config."""
+    """Return the dist fields among the arguments, because ranks join before one of them reads the config."""
     own, arguments = list[str](), Arguments(words)
     for item in arguments:
         if item.name.startswith("dist."):
@@ -78,9 +78,10 @@ def join_options(words: Sequence[str]) -> DistConfig:
 
 
 def train_as_rank(asked: Invocation, ranks: Ranks, joined: DistConfig | None = None) -> int:
-    """Train by these arguments; every rank calls this. The exit code, the same on all ranks. joined: how they joined.
+    """Train with these arguments on every rank; return the exit code, the same on all ranks. joined: settings of the
+    join.
 
-    An error that only this rank knows of ends the whole job: one message, and the error's code.
+    An error on one rank ends the whole job with one message and the error's code.
     """
 
     def training() -> int:
@@ -94,7 +95,7 @@ def train_as_rank(asked: Invocation, ranks: Ranks, joined: DistConfig | None = N
 
 
 def read_as_rank(asked: Invocation, ranks: Ranks) -> int:
-    """Run a command that reads runs, or a tool, by these arguments; every rank calls this. As train_as_rank."""
+    """Run a tool or a command that reads runs on every rank; otherwise as train_as_rank."""
 
     def work() -> int:
         _agree(asked.words, ranks)
@@ -108,14 +109,14 @@ def read_as_rank(asked: Invocation, ranks: Ranks) -> int:
 
 
 def ended(work: Callable[[], int], ranks: Ranks) -> int:
-    """What `work` gives, or the code of its error once that is printed."""
+    """Return the result of `work`, or print its error and return the error's code."""
     try:
         return work()
     except _core.PeerLeftError as error:
-        _fail(ranks, 70, error)  # a rank of this program left too early: an internal error
+        _fail(ranks, 70, error)  # a rank of this program exited too early: an internal error
         return 70
     except _core.PeerError:
-        return 70  # the rank that failed prints why, and its code is the job's
+        return 70  # the failed rank prints the cause, and its code is the job's
     except BaseException as error:
         if not known_to_all(error):
             _fail(ranks, exit_code(error), error)
@@ -130,20 +131,20 @@ def ended(work: Callable[[], int], ranks: Ranks) -> int:
 
 
 def _fail(ranks: Ranks, code: int, error: BaseException) -> None:
-    """End the job: its other ranks wait for one that will not come. The Comm adds rank, host, step and phase."""
+    """End the job, whose other ranks would wait for this one. The Comm adds rank, host, step and phase."""
     assert ranks.comm is not None
     ranks.comm.fail(code, _trace(error) or fault_in_own_file(error) or f"{type(error).__name__}: {error}")
 
 
 def _trace(error: BaseException) -> str:
-    """The traceback of an error that is no answer to the user."""
+    """Return the traceback of an error that is not a message for the user."""
     if hasattr(error, "exit_code") or fault_in_own_file(error):
         return ""
     return "".join(traceback.format_exception(error))
 
 
 def _require_joined(asked: DistConfig, joined: DistConfig) -> None:
-    """UserError for a setting of the config file that would have had to be known before."""
+    """Raise UserError for a setting in the config file that must be known before joining."""
     for name in ("node", "debug", "join_timeout"):
         wanted = getattr(asked, name)
         if wanted != getattr(joined, name):
@@ -154,9 +155,9 @@ def _require_joined(asked: DistConfig, joined: DistConfig) -> None:
 
 
 def shared_request(asked: Invocation, ranks: Ranks) -> Request:
-    """What the arguments ask for: rank 0 runs the config file, the others take its result as JSON.
+    """Return the request: rank 0 runs the config file and sends the result to the others as JSON.
 
-    They run a file that registers readers or schemes too, for these alone.
+    They also run files that register readers or schemes, only for these registrations.
     """
     _agree(asked.words, ranks)
 
@@ -192,7 +193,7 @@ def shared_request(asked: Invocation, ranks: Ranks) -> Request:
 
 
 def _agree(words: Sequence[str], ranks: Ranks) -> None:
-    """UserError where a rank runs another program, or on another kind of machine."""
+    """Raise UserError if a rank runs another program version, or on another kind of machine."""
     ranks.agree(
         {
             "arguments": list(words),

@@ -1,4 +1,4 @@
-"""The arguments of a command that reads a run: the run and its options; and how several ranks stop it."""
+"""The arguments of commands that read a run: the run and its options, and stopping on several ranks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PROMPTS = ("--prompt", "--prompt-file", "--prompt-lines", INTERACTIVE)
 
 
 def saved_run(request: Request) -> tuple[Config, RunFolder]:
-    """Saved config and folder of the run of a request; UserError, with the whole command where that is clear."""
+    """Return the config and folder of the requested run; raise UserError, with the whole command if possible."""
     section = {"sample": "sample", "validate": "eval"}.get(request.command, "")
     try:
         return named_run(request.options, request.words, KNOWN_WORDS, section, _needs(request))
@@ -31,14 +31,14 @@ def saved_run(request: Request) -> tuple[Config, RunFolder]:
 
 
 def _needs(request: Request) -> Collection[str]:
-    """The fields whose code the command runs; of data, this is decided when they are read."""
+    """Return the fields whose code the command runs; for data, this is decided when they are read."""
     if request.command in ("data", "report") and "--tokenizer" not in request.options:
         return ()
     return MODEL
 
 
 def split_of(request: Request) -> str:
-    """The rows that `validate` evaluates: valid or test."""
+    """Return the split that `validate` evaluates: valid or test."""
     split = request.options.get("--split", "valid")
     if split not in ("valid", "test"):
         raise UserError(f"[arguments] --split: expected valid or test, got '{split}'")
@@ -46,7 +46,9 @@ def split_of(request: Request) -> str:
 
 
 def count_of(request: Request) -> int:
-    """The number of texts for each prompt; UserError for one that is none, and for prompts of two options."""
+    """Return the number of samples for each prompt; raise UserError for an invalid number, or prompts in two
+    options.
+    """
     typed = [name for name in PROMPTS if name in request.options]
     if len(typed) > 1:
         raise UserError(f"[arguments] {typed[1]}: expected it without {typed[0]}, got both; leave one out")
@@ -54,7 +56,7 @@ def count_of(request: Request) -> int:
 
 
 def require_ranks(request: Request) -> Callable[[int], None]:
-    """UserError for options of `validate` and `sample`; what it returns raises it for a run that ranks cannot read."""
+    """Raise UserError for bad options of `validate` and `sample`; return a check that ranks can read the run."""
     from mudd_core.run.store.best_step import require_readers
 
     split_of(request)
@@ -66,9 +68,9 @@ def require_ranks(request: Request) -> Callable[[int], None]:
 
 
 def asked_to_stop(ranks: Ranks, step: int) -> Callable[[], bool]:
-    """A function that is true once a rank was asked to stop; all ranks call it before each batch or token.
+    """Return a function that is true once a rank should stop; all ranks call it before each batch or token.
 
-    step: of the checkpoint, for the message of a rank that ends. In one process a signal ends the command itself.
+    step: of the checkpoint, for messages. In a single process a signal ends the command itself.
     """
     comm = ranks.comm
     if comm is None or ranks.world == 1:

@@ -1,4 +1,4 @@
-"""What `report` prints of a run, and the page that it writes instead."""
+"""The text of `report` about a run, and the page that it writes instead."""
 
 from __future__ import annotations
 
@@ -70,12 +70,12 @@ def _print_checkpoints(folder: RunFolder, losses: Mapping[int, float | None]) ->
 
 
 def write_page(config: Config, folder: RunFolder, name: str) -> None:
-    """Write the page of a run to the file of --html, by default into its folder, and print where it is."""
+    """Write the page of a run to the file of --html, by default in its folder, and print its path."""
     from mudd_core.run.report.page.run_page import FILE
     from mudd_core.run.report.page.run_page import write_page as write
 
     file = local(name, "[arguments] --html") if name else folder.path / FILE
-    with contextlib.suppress(UserError):  # a page without what the model shows is better than none
+    with contextlib.suppress(UserError):  # a page without the model's section is better than none
         run_copies(folder, needs=MODEL)
         config = dataclasses.replace(config, model=read_saved_config(folder).model)
     write(folder, config, file)
@@ -83,8 +83,8 @@ def write_page(config: Config, folder: RunFolder, name: str) -> None:
 
 
 def _print_validations(config: Config, rows: Sequence[Row], text_bytes: float) -> None:
-    """Print the table of all validations. text_bytes: of held-out text for each target; 0 if unknown."""
-    # Rows of cut documents, and of a reader, which is not run here, may be text.
+    """Print the table of all validations. text_bytes: bytes of held-out text for each target; 0 if unknown."""
+    # Sequences of split documents, and of a reader (not run here), may be text.
     unknown = "no text" if spec_of(config.data.pipeline).ids_alone else "unknown"
     _say("\n   step    val loss   bits/byte")
     for row in rows:
@@ -96,16 +96,14 @@ def _print_validations(config: Config, rows: Sequence[Row], text_bytes: float) -
 
 
 def _text_bytes_per_target(config: Config, folder: RunFolder, name: str) -> float:
-    """Bytes of held-out text for each target, where the tokenizer of this name decodes the ids of a run."""
+    """Return the bytes of held-out text for each target if this tokenizer decodes the ids of the run."""
     from mudd_core.data.pipelines.text import TextData
     from mudd_core.run.build.rows import validation_batches
     from mudd_core.run.build.run_tokenizer import asked_tokenizer, text_bytes_per_target
     from mudd_core.run.build.saved_model import load_run
 
     text, model, _ = load_run(config, folder)
-    if isinstance(
-        text, TextData
-    ):  # its own tokenizer loses text: decoding does not bring the lost bytes back
+    if isinstance(text, TextData):  # its own tokenizer is lossy: decoding does not restore all bytes
         return 0.0
     tokenizer = asked_tokenizer(name, config, model.config.vocab_size)
     return text_bytes_per_target(tokenizer, validation_batches(config, text))
@@ -117,5 +115,5 @@ def _duration_of(row: Row) -> str:
 
 
 def _say(text: str, end: str = "\n") -> None:
-    """Print a text of a run, whose values may be anybody's."""
+    """Print text of a run, escaped, because its values are untrusted."""
     print(visible(text), end=end)

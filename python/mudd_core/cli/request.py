@@ -1,4 +1,4 @@
-"""What the arguments of a command line ask for."""
+"""The request of a command line."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ MISSING_CONFIG = "[arguments] --config=FILE is missing, for example --config=sma
 
 @dataclass
 class Request:
-    """What the words ask for. config is None without --config, and for commands that read a run.
+    """A parsed request. config is None without --config, and for commands that read a run.
 
-    resolved: what a command in the grammar of an original program comes to; typed: its arguments. stops: the texts of
-    --stop, the one option that may be repeated; options has the last of them.
+    resolved: the result for a command of an original program; typed: its arguments. stops: the values of --stop, the
+    only option that may be repeated; options has the last one.
     """
 
     command: str = "train"
@@ -37,7 +37,7 @@ class Request:
 
     @property
     def notes(self) -> list[str]:
-        """Lines for the user about arguments that do nothing here."""
+        """Lines for the user about arguments without effect here."""
         return [] if self.resolved is None else self.resolved.notes
 
     @property
@@ -56,11 +56,11 @@ class Request:
 
     @property
     def mounts(self) -> str:
-        """storage.map of the arguments, else of the config."""
+        """The storage.map of the arguments, else of the config."""
         return mounts_in(self.words) or ("" if self.config is None else self.config.storage.map)
 
     def required_config(self) -> Config:
-        """The checked config; UserError if none was given."""
+        """Return the checked config; raise UserError if there is none."""
         if self.config is None:
             raise UserError(MISSING_CONFIG)
         return self.config

@@ -1,4 +1,4 @@
-"""Reads the Request of a command line: its config with the overrides, or the run that it names."""
+"""Read the Request of a command line: its config with overrides, or the run that it names."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ from mudd_core.run.store.saved_run import is_run, run_and_step
 
 
 def request_of(invocation: Invocation) -> Request:
-    """Read the config of a command, or find the run that it reads; raises UserError."""
+    """Read the config of a command, or find the run that it reads; raise UserError if that fails."""
     first, words, given = invocation.first, invocation.words, invocation.given
     request = Request(invocation.named, words=[*given.words], options={**given.options}, stops=[*given.stops])
     if request.options.keys() & {"--help", "--version"}:
         asked = words[1] if words[:1] == ("help",) and len(words) > 1 else words[0]
         if not first and _is_name(asked):
-            _command(asked)  # UserError: it is none
+            _command(asked)  # raises UserError: it is not a command
         if "--mode" in request.options:
             request.command = _command(request.options["--mode"])
-        return request  # of all else, help alone looks at the config
+        return request  # otherwise only help uses the config
     _take_run(request, invocation.mode or request.command)
     if not _is_original(request, first, words):
         if "--mode" in request.options:
@@ -56,7 +56,7 @@ def request_of(invocation: Invocation) -> Request:
 
 
 def _is_original(request: Request, first: str, words: Sequence[str]) -> bool:
-    """Resolve the arguments if they are in the grammar of an original program; False if they are in ours."""
+    """Resolve the arguments if they are in the grammar of an original program; return False for our grammar."""
     asked = _asked_of(request, first)
     if is_our_own(asked) and DEVICES not in asked.options:
         return False
@@ -64,7 +64,7 @@ def _is_original(request: Request, first: str, words: Sequence[str]) -> bool:
 
 
 def _asked_of(request: Request, first: str) -> CommandLine:
-    """Return the arguments as the grammars take them. first: the command that is typed in front."""
+    """Return the arguments in the form of the grammars. first: the command typed first."""
     words, config = list(request.words), request.options.get("--config", "")
     own, notes = "", list[str]()
     if words and words[0].endswith(".py"):
@@ -89,14 +89,14 @@ def _command(name: str) -> str:
 
 
 def _is_name(word: str) -> bool:
-    """Whether an argument could be meant as a command: no option, no assignment, no yml file."""
+    """Return True if an argument may be meant as a command: no option, assignment or yml file."""
     return word != "help" and word[:1].isalpha() and "=" not in word and not is_yml(word)
 
 
 def _take_run(request: Request, command: str) -> None:
-    """Read the bare folder of a command that reads a run as its --workdir, and the folder of a checkpoint as its step.
+    """Use a bare run folder as --workdir, and the folder of a checkpoint as its step.
 
-    UserError for a training in the folder of a checkpoint.
+    Raise UserError for training in the folder of a checkpoint.
     """
     if command in (*READING, "data") and "--workdir" not in request.options:
         for item in bare(request.words):
@@ -120,7 +120,7 @@ def _take_run(request: Request, command: str) -> None:
 
 
 def _take_config(request: Request, command: str) -> None:
-    """Read the folder of a run that is given as --config as its --workdir; UserError for a training."""
+    """Use a run folder in --config as --workdir; raise UserError for training."""
     config = request.options.get("--config", "")
     if not config or "--workdir" in request.options or is_url(config) or not Path(config).is_dir():
         return
@@ -136,7 +136,7 @@ def _take_config(request: Request, command: str) -> None:
 
 
 def _could_be_run(item: Argument) -> bool:
-    """Whether an argument may be meant as the folder of a run: it is one, or neither a field nor a config."""
+    """Return True if an argument may be a run folder: it is one, or neither a field nor a config."""
     if is_url(item.raw) or Path(item.raw).is_dir():
         return True
     field = field_path(item.name, fields_of_all()) is not None
@@ -145,7 +145,7 @@ def _could_be_run(item: Argument) -> bool:
 
 
 def _of_run(request: Request) -> str | None:
-    """The saved config of the run that --workdir names, for `train` without --config; None where there is none."""
+    """Return the saved config of the run in --workdir, for `train` without --config; None if there is none."""
     if request.command != "train" or "--workdir" not in request.options:
         return None
     folder = request.folder
@@ -156,7 +156,7 @@ def _of_run(request: Request) -> str | None:
 
 
 def _load(request: Request, first: str) -> None:
-    """Read the config that a request names; UserError, with the whole command for the names of other programs."""
+    """Read the config of a request; raise UserError, with the whole command for names of other programs."""
     try:
         _load_config(request, first)
     except UserError as error:
@@ -170,9 +170,9 @@ def _load_config(request: Request, first: str) -> None:
     if request.command in READING:
         require_run(request, first)
     if request.command in READING or (request.command == "data" and file is None):
-        return  # the run's own config counts
+        return  # the config of the run is used
     if file is None:
-        split_words(request.words, Config(), KNOWN_WORDS)  # names the argument that is wrong, if one is
+        split_words(request.words, Config(), KNOWN_WORDS)  # reports the wrong argument, if there is one
         raise missing_config(request, first)
     if of_run := _is_of_run(request, file):
         run_copies(request.folder, request.words)
@@ -189,12 +189,12 @@ def _load_config(request: Request, first: str) -> None:
 
 
 def _is_of_run(request: Request, file: str) -> bool:
-    """Whether a config file is the one of the run that --workdir names."""
+    """Return True if a config file is that of the run in --workdir."""
     return "--workdir" in request.options and request.folder.has_config(file)
 
 
 def config_of(file: str, words: Sequence[str], *, of_run: bool = False) -> Config:
-    """The checked config of a file with overrides. of_run: it is the config of a run that the command names."""
+    """Return the checked config of a file with overrides. of_run: it is the config of the named run."""
     config = read_config(file)
     overrides = split_words(words, config, KNOWN_WORDS)
     config = apply_overrides(config, overrides)

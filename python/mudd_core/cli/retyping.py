@@ -1,4 +1,4 @@
-"""A command line typed again: bare arguments in their places, settings of other programs as those of this one."""
+"""Retyping of a command line: bare arguments become options, settings of other programs become fields."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _START, _DROPOUTS = (
     "start.load_parameters_path",
     ("model.embd_dropout", "model.attn_dropout", "model.resid_dropout"),
 )
-_PROGRAMS = ("torchrun", "train.py", "main.py", "pretrain.py", "run_clm.py")  # as other projects call theirs
-# What a setting whose value has no counterpart expects.
+_PROGRAMS = ("torchrun", "train.py", "main.py", "pretrain.py", "run_clm.py")  # names in other projects
+# Expected values of settings whose values may have no counterpart.
 _WANTED = {
     "data.path": "expected a text file or a folder of them, ",
     "data.eval_path": "expected a text file or a folder of them, ",
@@ -40,16 +40,16 @@ _WANTED = {
 _OTHER_VALUES = (
     "train.precision",
     "log.wandb",
-)  # fields of which other programs have the name and not the values
+)  # fields whose names other programs use with other values
 _BATCH = "train.batch_size"
 
 
 @dataclass
 class Retyped:
-    """Options and arguments as this program takes them. whole: every argument has a place in them.
+    """Options and arguments in this program's form. whole: every argument was converted.
 
-    told: a remark about each argument that is typed in another way; bare: the first one without an option; problem:
-    why a value has no counterpart. command: the one that an option of another program asks for.
+    told: a remark about each converted argument; bare: the first argument without an option; problem: why a value has
+    no counterpart. command: the command that another program's option requests.
     """
 
     options: dict[str, str]
@@ -69,7 +69,7 @@ class Retyped:
         self.told.append(f"'{option}' is left out ({why})")
 
     def fail(self, option: str, ours: str, value: str, info: FieldInfo | None, note: str = "") -> bool:
-        """Note that a value has no counterpart; False."""
+        """Record that a value has no counterpart; return False."""
         wanted = f"{note}, " if note else ""
         wanted = (
             f"expected one of {', '.join(info.choices)}, " if info is not None and info.choices else wanted
@@ -80,11 +80,11 @@ class Retyped:
 
 
 def retyped(request: Request) -> Retyped:
-    """Type the arguments of a request again."""
+    """Convert the arguments of a request to this program's form."""
     result = Retyped(dict(request.options))
     named = request.options.get("--config")
     config = _config_at(named) if named else None
-    later = list[tuple[str, str, str]]()  # relative to values that other arguments set
+    later = list[tuple[str, str, str]]()  # relative to values set by other arguments
     infos = list(walk(config)) if config is not None else fields_of_all()
     arguments = Arguments(request.words)
     for item in arguments:
@@ -106,7 +106,7 @@ def retyped(request: Request) -> Retyped:
 
 
 def is_config(word: str) -> bool:
-    """Whether an argument names a config file."""
+    """Return True if an argument names a config file."""
     try:
         return find_config(word).suffix in (".py", ".json")
     except UserError:
@@ -129,12 +129,12 @@ def _is_setting(item: Argument) -> bool:
 
 
 def _path(item: Argument, infos: Sequence[FieldInfo]) -> str | None:
-    """The field that an argument sets."""
+    """Return the field that an argument sets."""
     return field_path(item.name, infos)
 
 
 def _place(item: Argument, arguments: Arguments, result: Retyped, infos: Sequence[FieldInfo]) -> bool:
-    """Put a bare argument into its place; False where it has none."""
+    """Convert a bare argument to an option; return False if its meaning is unknown."""
     result.bare = result.bare or item.raw
     if item.mark == "" and "--config" not in result.options and is_config(item.raw):
         result.options["--config"] = item.raw
@@ -157,7 +157,7 @@ def _place(item: Argument, arguments: Arguments, result: Retyped, infos: Sequenc
 
 
 def _keep(item: Argument, arguments: Arguments, result: Retyped, infos: Sequence[FieldInfo]) -> None:
-    """Keep an argument as it is typed, with another program's value of a field as ours."""
+    """Keep an argument as typed, but convert another program's value of a field."""
     path = _path(item, infos)
     info = next((one for one in infos if one.path == path), None)
     if info is None or path not in _OTHER_VALUES:
@@ -173,7 +173,7 @@ def _keep(item: Argument, arguments: Arguments, result: Retyped, infos: Sequence
 
 
 def _translate(option: str, name: str, value: str, result: Retyped, infos: Sequence[FieldInfo]) -> bool:
-    """Add the counterpart of a setting; False where its value has none."""
+    """Add the counterpart of a setting; return False if its value has none."""
     ours, note = SETTINGS[name], NOTES.get(name, "")
     if not ours:
         return _leave_out(option, name, value, result, infos)
@@ -198,7 +198,7 @@ def _translate(option: str, name: str, value: str, result: Retyped, infos: Seque
 
 
 def _leave_out(option: str, name: str, value: str, result: Retyped, infos: Sequence[FieldInfo]) -> bool:
-    """Leave a setting without a counterpart out; the dropout of a gpt2 is three. False where no note says why."""
+    """Omit a setting without a counterpart; gpt2's dropout becomes three. Return False if no note explains it."""
     dropouts = [info.path for info in infos if info.path in _DROPOUTS] if name == "dropout" else []
     if dropouts:
         rate = "0" if is_true(value) is False else value
@@ -213,7 +213,7 @@ def _leave_out(option: str, name: str, value: str, result: Retyped, infos: Seque
 
 
 def _relate(option: str, name: str, value: str, result: Retyped, config: Config) -> bool:
-    """Add the counterpart of a setting that is relative to others; False where its value has none."""
+    """Add the counterpart of a setting that is relative to others; return False if its value has none."""
     infos = list(walk(config))
     try:
         config = apply_overrides(config, split_words(result.words, config))
@@ -226,7 +226,7 @@ def _relate(option: str, name: str, value: str, result: Retyped, config: Config)
     if not words:
         result.leave_out(option, "it is not needed")
         return True
-    if len(words) > 1:  # the batch of all accumulated passes takes the place of theirs
+    if len(words) > 1:  # the batch of all accumulated passes replaces the batch of one
         result.words = [word for word in result.words if word not in batches]
     result.words += words
     result.add(option, " and ".join(argument(word).name for word in words), NOTES.get(name, ""))

@@ -1,4 +1,4 @@
-"""Command lines that name the run of a request again, ready to paste."""
+"""Command lines for the run of a request, ready to paste."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _STOP = "train.stop_at"
 
 @contextmanager
 def typed(words: Sequence[str]) -> Iterator[None]:
-    """Inside the block, trainings of this process and of its ranks go on by these arguments."""
+    """Make messages of runs inside the block name this command line for resuming."""
     os.environ[TYPED] = shlex.join([*_variables(words), *typed_program(), *words])
     try:
         yield
@@ -32,7 +32,7 @@ def typed(words: Sequence[str]) -> Iterator[None]:
 
 
 def _variables(words: Sequence[str]) -> list[str]:
-    """Return `env M_<KEY>=VALUE ...` for the variables that decide keys of a yml file; empty for other commands."""
+    """Return `env M_<KEY>=VALUE ...` for the variables that set keys of a yml file; empty for other commands."""
     if not any(is_yml(word) for word in words):
         return []
     found = [f"{name}={text}" for name, text in sorted(os.environ.items()) if name.startswith(KEY_PREFIX)]
@@ -40,7 +40,7 @@ def _variables(words: Sequence[str]) -> list[str]:
 
 
 def command_line(request: Request, command: str = "", ranks: int = 1) -> str:
-    """The command that names this run again."""
+    """Return the command line that names this run."""
     started = os.environ.get(TYPED, "")
     if started and not command:
         return started
@@ -57,24 +57,24 @@ def command_line(request: Request, command: str = "", ranks: int = 1) -> str:
 
 
 def to_go_on(request: Request, reason: str, ranks: int) -> str:
-    """The command that resumes a run that was stopped for a reason; without the train.stop_at that it has reached."""
+    """Return the command that resumes a stopped run, without the train.stop_at that it has reached."""
     line = command_line(request, ranks=ranks)
     if reason != _STOP:
         return line
     words = shlex.split(line)
     kept = _without_stop(words)
-    return shlex.join(kept if len(kept) < len(words) else [*words, f"{_STOP}=0"])  # else a file sets it
+    return shlex.join(kept if len(kept) < len(words) else [*words, f"{_STOP}=0"])  # otherwise a file sets it
 
 
 def _without_stop(words: Sequence[str]) -> list[str]:
-    """The arguments without train.stop_at, in any of its forms."""
+    """Return the arguments without train.stop_at, in any of its forms."""
     return without(words, (_STOP, _STOP.partition(".")[2]))
 
 
 def on_mesh(line: Sequence[str], hosts: str, mesh: MeshConfig, choice: Choice) -> str:
-    """The command that trains the run of a plan on another mesh; hosts beyond those that were named get numbers.
+    """Return the command that trains a plan's run on another mesh; hosts beyond the named ones are numbered.
 
-    line: the command of the plan. hosts: as --hosts named them. mesh: of the plan.
+    line: the command of the plan. hosts: the value of --hosts. mesh: of the plan.
     """
     place, named = choice.place, [host for host in hosts.split(",") if host]
     kept = without(line, ("ranks", "hosts", "node_memory"), ("--plan",))

@@ -1,4 +1,4 @@
-"""The options of `sample`: its prompts, how many texts it writes, and where each of them ends."""
+"""The options of `sample`: prompts, number of samples, and stop strings."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LENGTH = "sample.max_tokens"
 
 @dataclass(frozen=True)
 class Asked:
-    """What `sample` writes: `count` texts for each prompt, each up to the first of the stop texts."""
+    """A request of `sample`: `count` samples for each prompt, each up to the first stop string."""
 
     prompts: tuple[str, ...]
     count: int
@@ -41,13 +41,13 @@ class Asked:
 
     @classmethod
     def of(cls, request: Request) -> Asked:
-        """Read the options of a request and the files that they name; UserError for what cannot be read."""
+        """Read the options of a request and the files that they name; raise UserError if one cannot be read."""
         count = count_of(request)
         return cls(_prompts(request.options), count, _stops(request), INTERACTIVE in request.options)
 
     @classmethod
     def by_first(cls, request: Request, ranks: Ranks) -> Asked:
-        """As `of`, read by rank 0, which alone has the standard input."""
+        """Read the options as `of` does, on rank 0, the only rank with standard input."""
         found = ranks.from_first(lambda: dataclasses.asdict(cls.of(request)))
         return cls(tuple(found["prompts"]), found["count"], tuple(found["stops"]), found["interactive"])
 
@@ -62,10 +62,10 @@ def write_samples(
     on_token: Callable[[], None] = lambda: None,
     answering: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> int:
-    """Write the texts that are asked for; notes go to standard error after them. 75 if a stop was asked for.
+    """Print the requested samples, then notes on standard error; return 75 if a stop was requested.
 
-    ranks: they generate each text together; rank 0 writes it. on_token: called for each token. answering: gives what
-    is around the writing, which has no wait for a user's line in it.
+    ranks: they generate each sample together; rank 0 prints it. on_token: called for each token. answering: returns a
+    context manager around generation, which excludes waits for a user's input.
     """
     notes: dict[str, None] = {}
     note = notes.setdefault if ranks.first and _length_is_typed(request, config) else _ignored
@@ -90,7 +90,7 @@ def write_samples(
 
 
 def _check(writer: Writer, prompts: Sequence[str], request: Request) -> None:
-    """UserError with the number of the line for a prompt that the model cannot continue."""
+    """Raise UserError with the line number of a prompt that the model cannot continue."""
     for number, prompt in enumerate(prompts, 1):
         try:
             writer.check(prompt)
@@ -100,11 +100,11 @@ def _check(writer: Writer, prompts: Sequence[str], request: Request) -> None:
 
 
 def _ignored(text: str) -> None:
-    """A text of the default length may be as short as the model's longest sequence makes it."""
+    """Ignore the note: the default length may be limited by the model's longest sequence."""
 
 
 def _length_is_typed(request: Request, config: Config) -> bool:
-    """Whether the length of a text is the user's: on the command line, or other than the default in the config."""
+    """Return True if the user set the length: on the command line, or other than the default in the config."""
     if config.sample.max_tokens != SampleConfig().max_tokens:
         return True
     infos = fields_of_all()
@@ -113,9 +113,9 @@ def _length_is_typed(request: Request, config: Config) -> bool:
 
 
 def _prompts(options: Mapping[str, str]) -> tuple[str, ...]:
-    """The text of --prompt (`-`: of standard input) or of --prompt-file, or the lines of --prompt-lines.
+    """Return the prompt of --prompt (`-`: standard input) or --prompt-file, or the lines of --prompt-lines.
 
-    A line feed at the end of an input is no part of it. UserError for an input that is not UTF-8.
+    A final line feed is removed. Raise UserError for input that is not UTF-8.
     """
     lines = options.get("--prompt-lines")
     typed, file = options.get("--prompt"), options.get("--prompt-file", lines)
@@ -131,7 +131,7 @@ def _prompts(options: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _stops(request: Request) -> tuple[str, ...]:
-    """The texts of --stop; UserError for an empty one, a note on one that spells a line feed."""
+    """Return the stop strings; raise UserError for an empty one, print a note on one that spells a line feed."""
     for stop in request.stops:
         if not stop:
             raise UserError(f"[arguments] {STOP}: expected a text, got an empty one; leave the option out")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def output_error(error: OSError) -> SaveError:
-    """The error of a command whose standard output cannot be written."""
+    """Return the error for standard output that cannot be written."""
     return SaveError(
         f"[output] standard output cannot be written: {error.strerror or error}; free space there or redirect the "
         "output to another file"
@@ -27,7 +27,9 @@ def output_error(error: OSError) -> SaveError:
 
 
 class _Named:
-    """A standard stream whose write errors are a SaveError; ignored on standard error and on a closed terminal."""
+    """A standard stream that raises SaveError on write errors, but ignores them on standard error and closed
+    terminals.
+    """
 
     def __init__(self, stream: TextIO, *, ignores: bool) -> None:
         self._stream, self._ignores = stream, ignores
@@ -49,20 +51,22 @@ class _Named:
                 raise output_error(error) from error
 
     def write(self, text: str) -> int:
-        """Write text; SaveError where standard output cannot take it."""
+        """Write text; raise SaveError if standard output fails."""
         with self._checked():
             self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
-        """Flush; SaveError where standard output cannot take it."""
+        """Flush; raise SaveError if standard output fails."""
         with self._checked():
             self._stream.flush()
 
 
 @contextlib.contextmanager
 def named_streams() -> Iterator[None]:
-    """Inside, an error of standard output is a SaveError that names it, and one of standard error is ignored."""
+    """Inside the block, errors of standard output are SaveErrors with its name; errors of standard error are
+    ignored.
+    """
     before = sys.stdout, sys.stderr
     sys.stdout = cast(TextIO, _Named(sys.stdout, ignores=False))
     sys.stderr = cast(TextIO, _Named(sys.stderr, ignores=True))
@@ -73,7 +77,7 @@ def named_streams() -> Iterator[None]:
 
 
 def restart_in_utf8() -> None:
-    """Start this process again in Python's UTF-8 mode where the locale is not UTF-8: argv, paths and files then agree.
+    """Restart this process in Python's UTF-8 mode if the locale is not UTF-8, so that argv, paths and files agree.
 
     The process keeps its id, its arguments and its blocked signals.
     """
@@ -83,18 +87,20 @@ def restart_in_utf8() -> None:
 
 
 def replace_unknown_characters() -> None:
-    """Print a replacement for a character that the terminal's encoding lacks."""
+    """Print a replacement for characters that the terminal's encoding lacks."""
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="replace")
 
 
 def flushed(code: int) -> int:
-    """Flush both streams; the exit code, which is that of a SaveError where a 0 lost its output."""
+    """Flush both streams; return the exit code, which is a SaveError's instead of 0 if output was lost."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except OSError as error:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # else Python fails at exit, with 120
+            os.dup2(
+                os.open(os.devnull, os.O_WRONLY), stream.fileno()
+            )  # otherwise Python fails at exit, with 120
             if code == 0 and not isinstance(error, BrokenPipeError):
                 code = SaveError.exit_code
                 if stream is sys.stdout:
@@ -103,14 +109,14 @@ def flushed(code: int) -> int:
     return code
 
 
-_REWRITE = "\r\x1b[K"  # begins a line of progress that takes the place of the one before
+_REWRITE = "\r\x1b[K"  # starts a progress line that replaces the previous one
 
 
 class Tee:
-    """Standard output with a copy; a rewritten line is copied as it was at last.
+    """Standard output with a copy; of a rewritten line, only the last version is copied.
 
-    Errors of the copy are a warning. After an error of standard output, on_loss is called and only the copy is written;
-    a closed pipe is no error.
+    Errors of the copy cause a warning. After an error of standard output, on_loss is called and only the copy is
+    written; a closed pipe is not an error.
 
     Attributes: lost, the error of standard output, or None.
     """
@@ -140,14 +146,14 @@ class Tee:
             return
         try:
             call()
-        except BrokenPipeError:  # nobody reads any more (`| head`)
+        except BrokenPipeError:  # the reader has gone (`| head`)
             self._closed = True
         except (SaveError, OSError) as error:
             self.lost = output_error(error) if isinstance(error, OSError) else error
             self._on_loss()
 
     def copy(self, text: str) -> None:
-        """Write to the copy alone."""
+        """Write only to the copy."""
         whole, newline, self._line = (self._line + text).rpartition("\n")
         if newline:
             lines = [line.rpartition(_REWRITE)[2] for line in whole.split("\n")]
@@ -166,7 +172,7 @@ class Tee:
                     print(f"warning: {self._path}: {error.strerror}; the run goes on", file=sys.stderr)
 
     def close(self) -> None:
-        """Copy what is left of the last line; SaveError where the system cannot write what it took."""
+        """Copy the rest of the last line; raise SaveError if buffered output cannot be written."""
         if self._line:
             self._append(self._line + "\n")
         try:
@@ -177,7 +183,8 @@ class Tee:
 
 @contextlib.contextmanager
 def copied_output(folder: RunFolder, on_loss: Callable[[], None] = lambda: None) -> Iterator[Tee]:
-    """Inside, standard output also goes to the end of log.txt; SaveError where it cannot be opened or closed.
+    """Inside the block, standard output is also appended to log.txt; raise SaveError if that cannot be opened or
+    closed.
 
     on_loss: called once, when standard output itself cannot be written.
     """
@@ -191,7 +198,7 @@ def copied_output(folder: RunFolder, on_loss: Callable[[], None] = lambda: None)
         yield tee
     except BaseException as error:
         sys.stdout = before
-        with contextlib.suppress(SaveError):  # the error that is on its way counts
+        with contextlib.suppress(SaveError):  # the current error takes precedence
             tee.close()
         if tee.lost is not None and isinstance(error, StopRequestedError):
             raise tee.lost from error

@@ -1,6 +1,6 @@
-"""The texts of `sample` on standard output, and its notes on standard error.
+"""Output of `sample`: generated text on standard output, notes on standard error.
 
-With --interactive each line of standard input is a prompt, answered before the next one is read.
+With --interactive each line of standard input is a prompt; it is answered before the next one is read.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _MARK = "> "
 
 @dataclass
 class Writer:
-    """Writes texts of a model, the seed of each one higher. note: gets a line for a text that is cut.
+    """A writer of samples, each with the next seed. note: called with a line for a truncated sample.
 
-    stopped: whether a stop was asked for, which ends a text. shown: else a rank only takes part in the text.
+    stopped: returns True if a stop was requested, which ends a sample. shown: False on ranks that only compute.
     """
 
     model: Model
@@ -46,13 +46,13 @@ class Writer:
     _written: int = 0
 
     def check(self, prompt: str) -> None:
-        """UserError for a prompt that the model cannot continue with these settings."""
+        """Raise UserError for a prompt that the model cannot continue with these settings."""
         from mudd_core.run.report.sample import prompt_ids
 
         prompt_ids(self.model, self.tokenizer, prompt, self.settings)
 
     def write(self, prompt: str, count: int, ended: Callable[[], bool] = lambda: False) -> None:
-        """Write a prompt and what follows it, `count` times or until ended() is true."""
+        """Write a prompt and its continuation, `count` times or until ended() is true."""
         from mudd_core.run.report.sample import write_text
 
         self.check(prompt)  # before anything is written
@@ -75,7 +75,7 @@ class Writer:
 
 
 def say(notes: dict[str, None]) -> None:
-    """Print the notes on standard error, and forget them."""
+    """Print the notes on standard error, and clear them."""
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
     notes.clear()
@@ -88,12 +88,12 @@ def answer_lines(
     ranks: Ranks,
     answering: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
 ) -> None:
-    """Write `count` texts for each line, up to an empty line or the end of the input.
+    """Write `count` samples for each line, until an empty line or the end of the input.
 
-    ranks: they answer together; rank 0 reads the lines. answering: gives what is around each answer.
+    ranks: they generate together; rank 0 reads the lines. answering: returns a context manager for each answer.
 
     An error of one line is printed, and the next line is read. Ctrl-C ends an answer; at the prompt, or a second time
-    during an answer, it raises KeyboardInterrupt. On a terminal nothing separates the texts, else the line ---.
+    during an answer, it raises KeyboardInterrupt. If the output is not a terminal, the line --- separates samples.
     """
     if ranks.first and sys.stdin.isatty():
         writer.between = ""
@@ -112,14 +112,14 @@ def answer_lines(
 
 
 def _line() -> str:
-    """The next line of standard input without its end; empty at the end of the input."""
+    """Return the next line of standard input without its line feed; empty at the end of the input."""
     return _typed() if sys.stdin.isatty() else _piped()
 
 
 def _typed() -> str:
-    """A line of a terminal; empty at its end."""
+    """Return a line of a terminal; empty at its end."""
     with contextlib.suppress(ImportError):
-        importlib.import_module("readline")  # the keys of the line and its history
+        importlib.import_module("readline")  # line editing and history
     try:
         if sys.stdout.isatty():
             return input(_MARK)
@@ -131,14 +131,16 @@ def _typed() -> str:
 
 
 def _piped() -> str:
-    """A line of a pipe or file; empty at its end. What is not UTF-8 is refused where the prompt is encoded."""
+    """Return a line of a pipe or file; empty at its end. Bytes that are not UTF-8 are rejected later, with the
+    prompt.
+    """
     line = sys.stdin.buffer.readline().decode("utf-8", "surrogateescape")
     return line.removesuffix("\n").removesuffix("\r")
 
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[Callable[[], bool]]:
-    """Give a function that is true after Ctrl-C; a second Ctrl-C inside raises KeyboardInterrupt."""
+    """Yield a function that is true after Ctrl-C; a second Ctrl-C in the block raises KeyboardInterrupt."""
     asked = False
 
     def take(number: int, frame: FrameType | None) -> None:
@@ -149,7 +151,7 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
 
     usual = (
         signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    )  # else it is ignored, or a program's own
+    )  # otherwise it is ignored, or handled by a program
     if not usual or threading.current_thread() is not threading.main_thread():
         yield lambda: False
         return

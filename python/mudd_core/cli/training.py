@@ -1,4 +1,4 @@
-"""The training command: what it prints, and what it leaves to the Trainer."""
+"""The training command: output around the Trainer's work."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def train(request: Request, ranks: Ranks | None = None) -> int:
-    """Train or resume; 75 if stopped on request. ranks: of the run; each makes this call, the first one prints."""
+    """Train or resume; return 75 if stopped on request. ranks: of the run; all make this call, the first one prints."""
     from mudd_core.run.loop import signals
     from mudd_core.run.ranks.rank_cores import widen_binding
     from mudd_core.run.ranks.ranks import Ranks
@@ -61,7 +61,7 @@ def train(request: Request, ranks: Ranks | None = None) -> int:
         with copied_output(store.folder, lost) if ranks.first else nullcontext() as output:
             code = _train(request, store, ranks)
     except BaseException:
-        with contextlib.suppress(SaveError):  # the error that is on its way counts
+        with contextlib.suppress(SaveError):  # the current error takes precedence
             store.close()
         raise
     store.close()
@@ -72,13 +72,13 @@ def train(request: Request, ranks: Ranks | None = None) -> int:
 
 
 def say_notes(request: Request) -> None:
-    """Print what the grammar of an original program has to say about the arguments."""
+    """Print the notes of an original program's grammar about the arguments."""
     for note in request.notes:
         print(f"note: {note}", file=sys.stderr)
 
 
 def _store(request: Request, ranks: Ranks) -> RunStore:
-    """The locked work directory."""
+    """Return the locked work directory."""
     from mudd_core.run.store.run_store import RunStore
 
     store = RunStore(request.folder, ranks)
@@ -89,7 +89,7 @@ def _store(request: Request, ranks: Ranks) -> RunStore:
 def _train(request: Request, store: RunStore, ranks: Ranks) -> int:
     """Train or resume in a locked work directory, and return the exit code."""
     config = store.adopt_by(lambda: _adopted(store, request.required_config(), request))
-    # mpirun gives its first rank a terminal, whatever its own output is.
+    # mpirun's first rank has a terminal, whatever mpirun's own output is.
     progress = Progress(
         quiet=not ranks.first, live=ranks.world == 1, details=_details("--verbose" in request.options)
     )
@@ -115,24 +115,24 @@ def _train(request: Request, store: RunStore, ranks: Ranks) -> int:
     if sweep is not None:
         progress.say(sweep.finish(trainer.engine, config, store.folder, summary.step, ranks).rstrip())
         store.settle()
-    # An answer needs a question: conversations have neither a sample nor a command for one.
+    # Conversations have no sample and no sample command, because an answer needs a question.
     if not _is_chat(config) and (ranks.first or config.mesh.runs_together(ranks.world)):
         show_sample(trainer, config, shown=ranks.first)
     if ranks.first:
         print(ending(summary, store.folder, request, None if _is_chat(config) else prompt_of(trainer)))
-    ranks.barrier()  # the first rank has read weights that all share
+    ranks.barrier()  # the first rank has read the shared weights
     return _code(summary, ranks.first)
 
 
 def _is_chat(config: Config) -> bool:
-    """Return whether the run trains on conversations."""
+    """Return True if the run trains on conversations."""
     return spec_of(config.data.pipeline).conversations
 
 
 def _finished_before(
     summary: Summary, config: Config, request: Request, store: RunStore, progress: Progress, ranks: Ranks
 ) -> int:
-    """Say that the work directory has a finished run, and return its exit code."""
+    """Report that the work directory has a finished run, and return its exit code."""
     from mudd_core.run.build.run_tokenizer import has_text
 
     store.settle()
@@ -145,7 +145,7 @@ def _finished_before(
 
 
 def _opened(config: Config, request: Request, store: RunStore, progress: Progress, ranks: Ranks) -> Trainer:
-    """Return the Trainer of a run; print what it trains, and write the files that an original program would."""
+    """Return the Trainer of a run; describe the run, and write the files that an original program would."""
     from mudd_core.run.loop.trainer import Trainer
 
     resolved, own_start = request.resolved, has_own_start(config)
@@ -157,7 +157,7 @@ def _opened(config: Config, request: Request, store: RunStore, progress: Progres
     if not own_start:
         text = f"{listing(config)}\nconfig {config_hash(config)[:16]}  work directory {store.folder}"
         progress.say("\n".join(filter(None, (origins, text, note))))
-    of_original = ranks.any(resolved is not None)  # the first rank alone has resolved it
+    of_original = ranks.any(resolved is not None)  # only the first rank has resolved it
     if of_original and not store.has_checkpoint():
         ranks.together(lambda: import_weights(resolved, ranks))
     fields = resolved.fields if resolved is not None else {}
@@ -175,13 +175,15 @@ def _opened(config: Config, request: Request, store: RunStore, progress: Progres
 
 
 def _details(shown: bool) -> Callable[[str], int | None]:
-    """What takes the lines for log.txt: standard output, which goes there too, where they are to be shown."""
+    """Return the writer for details: standard output (copied to log.txt) if they are shown, else log.txt."""
     out = sys.stdout
     return out.copy if isinstance(out, Tee) and not shown else out.write
 
 
 def _code(summary: Summary, prints: bool) -> int:
-    """Return the exit code of a finished run: 76, and why on standard error, if its last validation is not finite."""
+    """Return the exit code of a finished run: 76, with a message on standard error, if its last validation is not
+    finite.
+    """
     if not summary.validates or (summary.val_loss is not None and math.isfinite(summary.val_loss)):
         return 0
     if prints:
@@ -195,7 +197,7 @@ def _code(summary: Summary, prints: bool) -> int:
 
 
 def _saved(config: Config, summary: Summary) -> str:
-    """What a stop leaves of the run."""
+    """Return a sentence about what a stopped run has saved."""
     if not config.train.save:
         return ", not saved (train.save=false): its updates are lost"
     if config.train.save_policy == "best":
@@ -204,7 +206,7 @@ def _saved(config: Config, summary: Summary) -> str:
 
 
 def _adopted(store: RunStore, asked: Config, request: Request) -> Config:
-    """The config to run, and a note if its file has changed; a UserError says how to train longer where that helps."""
+    """Return the config to run; print a note if its file has changed. A UserError may say how to train longer."""
     from mudd_core.run.store.config_source import changed_file, of_facts, require_registered
     from mudd_core.run.store.json_files import facts_of, read_saved_config
     from mudd_core.run.store.own_code import as_saved

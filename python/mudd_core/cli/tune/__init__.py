@@ -1,1 +1,1 @@
-"""The command tune: a base model and a file of conversations become a run, with numbers before and after."""
+"""The command tune: train a base model on a file of conversations, with metrics before and after."""

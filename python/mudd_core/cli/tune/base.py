@@ -1,6 +1,6 @@
-"""The model that a tuning starts from, and its adapters: both are copied once into the folder of the run.
+"""The base model of a fine-tuning run, and its adapters; both are copied once into the folder of the run.
 
-The model is a folder of Hugging Face, or a run; the adapters are a folder of PEFT.
+The model is a Hugging Face folder or a run; the adapters are a PEFT folder.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from mudd_core.run.store.tune_arguments import TuneArguments
 from mudd_core.tools.import_weights import command as import_command
 
 _ADAPTER = "[tune] --adapter"
-# Entries of a folder that an import has made, finished or not.
+# Entries of a folder that an import has created, finished or not.
 _OF_IMPORT = {
     *OWN_NAMES,
     CONFIG,
@@ -59,7 +59,7 @@ _OF_IMPORT = {
 
 @dataclass(frozen=True)
 class Base:
-    """A model to start from. name: as typed. run: whose newest checkpoint it is. tokenizer: as data.tokenizer."""
+    """A base model. name: as typed. run: it is this run's newest checkpoint. tokenizer: value of data.tokenizer."""
 
     name: str
     run: RunFolder
@@ -68,11 +68,10 @@ class Base:
 
 
 def base_of(name: str, run: RunFolder) -> Base:
-    """The base that --base names; a folder of Hugging Face is imported into the folder of the run.
+    """Return the base of --base; a Hugging Face folder is imported into the folder of the run.
 
-    A folder that was changed since is imported again where no training has begun. A folder that is gone is not missed
-    where it is named as before. UserError where there is none, and for another base than the one that the run was
-    started with.
+    A changed folder is imported again if training has not started. A missing folder is accepted if it was imported
+    before under this name. Raise UserError if there is none, and if the run was started with another base.
     """
     source = RunFolder(local(name, "[tune] --base"))
     if source.holds_run and source.has_identity:
@@ -89,7 +88,7 @@ def base_of(name: str, run: RunFolder) -> Base:
             raise UserError(_refusal(imported, name, source.path, changed, run))
         print(f"{', '.join(changed)} changed since the import, and nothing is trained yet", flush=True)
     if run.holds_run:
-        _require_imported(name, source.path, run)  # before an import leaves files in its folder
+        _require_imported(name, source.path, run)  # before an import writes files into its folder
     _clear(imported)
     _import(name, imported)
     if run.holds_run and not is_known(sha256 := base_sha256(imported), run):
@@ -101,7 +100,7 @@ def base_of(name: str, run: RunFolder) -> Base:
 
 
 def require_elsewhere(name: str, run: RunFolder) -> None:
-    """Raise UserError for a base in the place that a base is imported to, unless it is a run."""
+    """Raise UserError if a base is in the folder that bases are imported to, unless it is a run."""
     source, imported = RunFolder(local(name, "[tune] --base")), RunFolder(run.base_folder)
     is_run = source.holds_run and source.has_identity
     if source.path.resolve() == imported.path.resolve() and not is_run:
@@ -111,9 +110,9 @@ def require_elsewhere(name: str, run: RunFolder) -> None:
 
 
 def _clear(imported: RunFolder) -> None:
-    """Remove what an import of other files, or a broken one, has left; no folder that has other files.
+    """Remove the files of an import of other files or of an interrupted one; never a folder with other files.
 
-    Call it with the run's folder locked. UserError while another process has the lock of the base.
+    The run's folder must be locked. Raise UserError while another process has locked the base.
     """
     if not imported.path.is_dir() or not {entry.name for entry in imported.path.iterdir()} <= _OF_IMPORT:
         return
@@ -123,7 +122,7 @@ def _clear(imported: RunFolder) -> None:
 
 
 def _refusal(imported: RunFolder, name: str, source: Path, changed: list[str], run: RunFolder) -> str:
-    """Why a run does not go on with a folder, and the ways out."""
+    """Return why a run cannot continue with a folder, and the alternatives."""
     began = object_in(imported.source_file).get("path")
     if not source.exists():
         return (
@@ -144,13 +143,13 @@ def _refusal(imported: RunFolder, name: str, source: Path, changed: list[str], r
 
 def _import(name: str, to: RunFolder) -> None:
     print(f"importing {name} into {to}", flush=True)
-    with contextlib.redirect_stdout(io.StringIO()):  # what it says of the next commands is not for this one
+    with contextlib.redirect_stdout(io.StringIO()):  # its hints about next commands do not apply here
         import_command.main([name, f"--workdir={to}"], is_base=True)
 
 
 def _of_run(name: str, run: RunFolder) -> Base:
     config = read_saved_config(run)
-    # The first has the config and the template of the tokenizer; the config may name where the folder was before.
+    # The first one has the config and the tokenizer's template; the config may name an earlier path of the folder.
     for folder in (run.imported_folder, run.path):
         if any((folder / file).is_file() for file in VOCABULARIES):
             config = replace_path(config, "data.tokenizer", str(folder))
@@ -165,9 +164,9 @@ def _is_typed_as_before(name: str, run: RunFolder) -> bool:
 
 
 def _require_imported(name: str, source: Path, run: RunFolder) -> None:
-    """UserError where a run was started from another run, not from a folder that was imported into its own.
+    """Raise UserError if a run was started from another run instead of a folder imported into its own.
 
-    So too where that import is gone, and there is no folder to import again.
+    Also if the import is missing, and there is no folder to import again.
     """
     started = read_saved_config(run).start.load_parameters_path
     if Path(started).resolve() != run.base_folder.resolve() or not source.is_dir():
@@ -175,7 +174,7 @@ def _require_imported(name: str, source: Path, run: RunFolder) -> None:
 
 
 def require_same_base(config: Config, base: Base, run: RunFolder) -> None:
-    """UserError where a run was started from another base; one of the same weights in another place is the same."""
+    """Raise UserError if a run was started from another base; equal weights elsewhere are accepted."""
     started = config.start.load_parameters_path
     if Path(started).resolve() == base.run.path.resolve():
         return
@@ -185,23 +184,23 @@ def require_same_base(config: Config, base: Base, run: RunFolder) -> None:
 
 
 def base_sha256(run: RunFolder) -> str:
-    """SHA-256 of the weights of a base."""
+    """Return the SHA-256 of the weights of a base."""
     return weights_sha256(read_source(run.path).tensors)
 
 
 def known_sha256(run: RunFolder) -> str:
-    """SHA-256 of the base that a run was started from; empty where an older version did not keep it."""
+    """Return the SHA-256 of the base of a run; empty if an older version did not record it."""
     arguments, fact = TuneArguments.of(run), facts_of(run).get(BASE_FACT)
     return fact if isinstance(fact, str) else arguments.base_sha256 if arguments is not None else ""
 
 
 def is_known(sha256: str, run: RunFolder) -> bool:
-    """Whether a base has the weights of the base that a run was started from, as far as these are known."""
+    """Return True if a base has the weights of a run's base, as far as these are known."""
     return known_sha256(run) in ("", sha256)
 
 
 def _other_base(run: RunFolder, started: str, name: str, sha256: str = "") -> UserError:
-    """The error for another base. sha256: of its weights; empty where it has none."""
+    """Return the error for another base. sha256: of its weights; empty if it has none."""
     known = known_sha256(run)
     began = f"{started} (SHA-256 {known[:12]})" if known else started
     got = f"{name} ({sha256[:12]})" if sha256 and known else name
@@ -217,7 +216,7 @@ def _other_base(run: RunFolder, started: str, name: str, sha256: str = "") -> Us
 
 @dataclass(frozen=True)
 class Adapter:
-    """Adapters to begin with. name: as typed. path: of their values by our names. lora: their settings."""
+    """Initial adapters. name: as typed. path: of their values under our names. lora: their settings."""
 
     name: str
     path: str
@@ -225,9 +224,9 @@ class Adapter:
 
 
 def adapter_of(name: str, base: Base, run: RunFolder) -> Adapter:
-    """The adapters that --adapter names, copied into the folder of a run that is to begin.
+    """Return the adapters of --adapter, copied into the folder of a new run.
 
-    UserError for a folder that PEFT did not write, settings that are not computed, and adapters of another base;
+    Raise UserError for a folder that PEFT did not write, unsupported settings, and adapters of another base;
     FormatError for damaged files.
     """
     folder = local(name, _ADAPTER)
@@ -240,7 +239,7 @@ def adapter_of(name: str, base: Base, run: RunFolder) -> Adapter:
 
 
 def require_same_adapter(name: str, run: RunFolder) -> None:
-    """UserError where a run that has begun began with other adapters than --adapter names."""
+    """Raise UserError if a run was started with other adapters than --adapter names."""
     began = object_in(run.adapter_folder / SOURCE).get("path")
     if began != str(local(name, _ADAPTER).absolute()):
         raise UserError(

@@ -1,4 +1,4 @@
-"""Answers to held-out prompts by the base and by the tuned model, side by side."""
+"""Answers of the base and the tuned model to held-out prompts, side by side."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from mudd_core.run.store.run_folder import RunFolder
 
 _PROMPTS = 3
 _TOKENS = 64
-_LAST = 3  # ids of an answer among which the end of a turn begins
-_EXAMPLES = 20  # whose answers show the text that ends one
+_LAST = 3  # last ids of an answer in which the end of a turn starts
+_EXAMPLES = 20  # examples whose answers show the text that ends a turn
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Asked:
 def print_answers(run: RunFolder, base: Base) -> None:
     """Print the losses on the held-out examples, and the answers of both models to a few of their prompts.
 
-    StopRequestedError if a signal asks for a stop before all answers are there; its text is the reason.
+    Raise StopRequestedError if a signal requests a stop before all answers are complete; its text is the reason.
     """
     config = read_saved_config(run)
     data = prepare(config, fingerprint=data_fingerprint(read_facts(run)))
@@ -56,7 +56,7 @@ def print_answers(run: RunFolder, base: Base) -> None:
     examples = _held_out(data, config.train.seq_len)
     if not examples:
         return
-    gc.collect()  # the memory of the training goes before that of two models comes
+    gc.collect()  # free the memory of training before loading two models
     end = _end_of(data.tokenizer, examples)
     shown = examples[:_PROMPTS]
     makers = {"before": lambda: _begun(config, run, base), "after": lambda: load_run(run.path).model}
@@ -76,7 +76,7 @@ def print_answers(run: RunFolder, base: Base) -> None:
 
 
 def _begun(config: Config, run: RunFolder, base: Base) -> Model:
-    """The model before the first update: the base, with the adapters that the run began with."""
+    """Return the model before the first update: the base with the initial adapters."""
     if not config.lora.start_from:
         return load_run(base.run.path).model
     model = Model(base.model, precision=config.train.precision, lora=config.lora)
@@ -85,7 +85,7 @@ def _begun(config: Config, run: RunFolder, base: Base) -> Model:
 
 
 def _held_out(data: ChatData, seq_len: int) -> list[Asked]:
-    """The last answers of held-out examples, of training ones where none are held out."""
+    """Return the last answers of held-out examples, or of training examples if none are held out."""
     found = []
     for split in ("valid", "train"):
         rows = data.rows("valid" if split == "valid" else "train", RowShape(seq_len, 1, 0))
@@ -103,7 +103,7 @@ def _held_out(data: ChatData, seq_len: int) -> list[Asked]:
 
 
 def _end_of(tokenizer: Tokenizer, examples: list[Asked]) -> str:
-    """The text that ends a turn: from the special token among the last ids on, else what all answers end with."""
+    """Return the text that ends a turn: from the special token among the last ids on, else the common suffix."""
     special = tokenizer.special_ids() if isinstance(tokenizer, JsonTokenizer) else set()
     for one in examples:
         last = one.answer[-_LAST:].tolist()
@@ -114,7 +114,7 @@ def _end_of(tokenizer: Tokenizer, examples: list[Asked]) -> str:
 
 
 def _common_end(texts: list[str]) -> str:
-    """The characters that all these texts end with."""
+    """Return the common suffix of these texts."""
     least = min(texts, key=len)
     return next(
         (least[at:] for at in range(len(least)) if all(one.endswith(least[at:]) for one in texts)), ""
@@ -122,13 +122,13 @@ def _common_end(texts: list[str]) -> str:
 
 
 def _answers(make: Callable[[], Model], tokenizer: Tokenizer, asked: list[Asked], end: str) -> list[str]:
-    """The answers of a model, which is gone afterwards."""
+    """Return the answers of a model, and free the model."""
     model = make()
     return [_answer(model, tokenizer, one, end) for one in asked]
 
 
 def _answer(model: Model, tokenizer: Tokenizer, asked: Asked, end: str) -> str:
-    """The likeliest text behind a prompt, up to the end of a turn."""
+    """Return the greedy continuation of a prompt, up to the end of a turn."""
     room = model.config.max_seq_len - asked.prompt.size
     ids: list[int] = []
     text = ""

@@ -1,10 +1,10 @@
-"""Trains a model of Hugging Face, or of a run, further on conversations.
+"""Fine-tune a Hugging Face model or a run on conversations.
 
     python3 launch.py tune --base=SmolLM2-135M --data=chat.jsonl --workdir=runs/mine
     python3 launch.py tune --base=SmolLM2-135M --data=chat.jsonl --workdir=runs/mine --plan
 
-It prints what it chose and why, trains, and shows held-out prompts with the answers of both models. Stopped (Ctrl-C,
-SIGTERM) it saves and exits 75; the same command goes on.
+It prints its choices with reasons, trains, and shows held-out prompts with the answers of both models. When stopped
+(Ctrl-C, SIGTERM) it saves and exits with code 75; the same command resumes.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from mudd_core.run.store.tune_arguments import TuneArguments
 
 @dataclass(frozen=True)
 class _Start:
-    """What a tuning starts with. place: arguments for a base that was moved."""
+    """The inputs of a run. place: arguments for a base that was moved."""
 
     base: Base
     config: Config
@@ -68,23 +68,23 @@ _METRICS_FILE = "log.metrics_file="
 
 
 def main(words: Sequence[str]) -> int:
-    """Run the command; returns the exit code."""
+    """Run the command; return the exit code."""
     asked, rest = _parser().read(words)
     run = RunFolder(local(asked.workdir, "[tune] --workdir"))
     require_elsewhere(asked.base, run)
     if named := [word for word in rest if _METRICS_FILE in word]:  # before a base is imported for it
         require_metrics_file(load_config("tiny.py", named), run)
     with ExitStack() as claim:
-        # A plan of a run that has begun writes nothing, so it may be printed while the run trains.
+        # The plan of a started run writes nothing, so it may be printed while the run trains.
         with nullcontext() if asked.plan and run.holds_run else FolderLock(run):
             start = _prepared(asked, rest, run)
             if not asked.plan:
-                claim.enter_context(claimed(run))  # no other tune replaces the config before the training
+                claim.enter_context(claimed(run))  # no other tune may replace the config before training
         code = _planned_or_trained(asked, words, rest, run, start)
     if asked.plan or code != 0:
         return code
     try:
-        signals.take_for_good()  # with ranks, the training took them in other processes
+        signals.take_for_good()  # with ranks, other processes used them for training
         print_answers(run, start.base)
     except StopRequestedError as error:
         again = shlex.join([*typed_program(), "tune", *words])
@@ -111,7 +111,7 @@ def _planned_or_trained(
 
 
 def _prepared(asked: Namespace, rest: list[str], run: RunFolder) -> _Start:
-    """Return the base and the config, and keep those of a new run; the folder of the run is locked."""
+    """Return base and config, and save those of a new run; the run's folder must be locked."""
     if not run.holds_run:
         with claimed(run):  # before an import replaces the base of another tune
             pass
@@ -155,7 +155,7 @@ def _parser() -> ToolArguments:
 
 
 def _resumed(run: RunFolder, base: Base, data: str) -> Config:
-    """The saved config of the run. UserError where it was started with other data or another base."""
+    """Return the saved config of the run. Raise UserError if it was started with other data or another base."""
     config = read_saved_config(run)
     if not run.asked_file.is_file():
         raise UserError(f"[tune] --workdir: {run} is a run that tune did not start; give another folder")
@@ -168,13 +168,13 @@ def _resumed(run: RunFolder, base: Base, data: str) -> Config:
 
 
 def _changed_data(config: Config, run: RunFolder) -> list[str]:
-    """A note where the file of conversations is another than the one that the run began with."""
+    """Return a note if the file of conversations has changed since the run started."""
     if is_url(config.data.path):
         return []
     fingerprint = data_fingerprint(read_facts(run))
     try:
         found = sources_of(config.data)
-    except (UserError, FormatError):  # gone: the run needs it no more
+    except (UserError, FormatError):  # missing: the run no longer needs it
         return []
     if not are_changed(
         local_root(config.data.cache_dir), f"chat-{fingerprint}", (*found.train, *found.valid)
@@ -187,7 +187,7 @@ def _changed_data(config: Config, run: RunFolder) -> list[str]:
 
 
 def _keep(file: Path, config: Config) -> None:
-    """Write the config of a run that is to begin; SaveError where that fails."""
+    """Write the config of a new run; raise SaveError if that fails."""
     try:
         _core.make_folders(str(file.parent))
         _core.replace_file(str(file), to_json(config).encode())

@@ -1,4 +1,4 @@
-"""What a tuning is done with: each choice and why, unless the arguments set the field."""
+"""Default settings of fine-tuning: each choice with a reason, unless the arguments set the field."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from mudd_core.data.pipelines import prepare
 from mudd_core.data.pipelines.chat import ChatData
 from mudd_core.run.build.rows import row_shape
 
-_LONGEST = 1024  # tokens of a row; longer examples are dropped
+_LONGEST = 1024  # tokens of a sequence; longer examples are dropped
 _EPOCHS = 3
 _EXAMPLES = 8
 _WARM_UP = 0.03
-_TOKENS_AT_ONCE = 2048  # of a run of the graph
+_TOKENS_AT_ONCE = 2048  # tokens of a graph run
 _RATES = {"lora": 2e-4, "full": 2e-5}
 _WHY_RATE = {
     "lora": "the usual rate of adapters, ten times that of whole weights",
@@ -38,10 +38,10 @@ _WHY_RATE = {
 
 @dataclass
 class Recipe:
-    """A config, and a line for each field that was chosen.
+    """A config, and a line for each chosen field.
 
-    typed: fields that the arguments set, which stay. plain: the config without them. counted: the share of targets that
-    count.
+    typed: fields set by the arguments, which stay. plain: the config without them. counted: the fraction of targets
+    that contribute to the loss.
     """
 
     config: Config
@@ -51,7 +51,7 @@ class Recipe:
     lines: list[str] = field(default_factory=list)
 
     def choose(self, path: str, value: Scalar, why: str) -> None:
-        """Set a field and note why, unless the arguments set it."""
+        """Set a field and record the reason, unless the arguments set it."""
         if path in self.typed:
             value, why = _value(self.config, path), "as the arguments say"
         else:
@@ -61,7 +61,7 @@ class Recipe:
 
     @property
     def kept(self) -> Config:
-        """The config for later starts too: without what the arguments set and may change then, such as a stop."""
+        """The config for later starts, without arguments that may change then, such as a stop."""
         config = self.config
         for info in walk(self.plain):
             if info.path in self.typed and info.free_on_resume:
@@ -72,10 +72,10 @@ class Recipe:
 def recipe_of(
     base: Base, data: str, name: str, words: Sequence[str], adapter: Adapter | None = None, ranks: int = 1
 ) -> Recipe:
-    """The recipe for a base and a file of conversations. Their token cache is built where it is not there yet.
+    """Return the recipe for a base and a file of conversations; build their token cache if it is missing.
 
-    words: overrides. adapter: to begin with. ranks: that will train, each of which needs a row of a batch. UserError
-    for data that cannot be trained on, and for fields that break a rule.
+    words: overrides. adapter: initial adapters. ranks: that will train; each needs a sequence of a batch. Raise
+    UserError for data that cannot be trained on, and for fields that break a rule.
     """
     config = Config(
         name=name,
@@ -111,7 +111,7 @@ def _choose_method(recipe: Recipe) -> None:
 
 
 def _choose_adapter(recipe: Recipe, adapter: Adapter) -> None:
-    """The settings of the adapters to begin with; UserError for arguments that set them otherwise."""
+    """Set the initial adapters' settings; raise UserError for arguments that contradict them."""
     if recipe.config.tune.method != "lora":
         raise UserError(
             f"[tune] --adapter: begins adapters (tune.method=lora), got tune.method={recipe.config.tune.method}; leave "
@@ -128,12 +128,12 @@ def _choose_adapter(recipe: Recipe, adapter: Adapter) -> None:
 
 
 def _choose_rows(recipe: Recipe, ranks: int) -> None:
-    """The length of rows, their number in a batch, and what follows from these."""
+    """Choose the length of sequences, the batch size, and the fields that depend on them."""
     found = prepare(recipe.config)
     assert isinstance(found, ChatData)
     lengths = found.train.slots
     if not lengths.size:
-        found.rows("train", row_shape(recipe.config))  # UserError: says why
+        found.rows("train", row_shape(recipe.config))  # raises UserError with the reason
     cap = recipe.config.train.seq_len
     longest, dropped = int(lengths.max()), found.train.dropped + found.valid.dropped
     longer = f"; {dropped:,} longer ones are left out (data.too_long)" if dropped else ""
@@ -168,9 +168,9 @@ def _choose_rows(recipe: Recipe, ranks: int) -> None:
 
 
 def _batch(rows: int, each: float, ranks: int) -> tuple[int, str]:
-    """The rows of a batch, and why. rows: of an epoch. each: examples in one of them.
+    """Return the batch size and its reason. rows: sequences of an epoch. each: examples in a sequence.
 
-    Ranks raise it where it has fewer rows than they are, and where an epoch has enough: other ranks would be refused.
+    Increase it to the number of ranks if an epoch has enough sequences, because each rank needs one.
     """
     alone = min(_power_of_two(_EXAMPLES / each), 1 << (rows.bit_length() - 1))
     least = 1 << (ranks - 1).bit_length()
@@ -185,7 +185,7 @@ def _batch(rows: int, each: float, ranks: int) -> tuple[int, str]:
 
 
 def _power_of_two(number: float) -> int:
-    """The nearest power of two, at least 1, so that batches divide among micro-batches and ranks."""
+    """Return the nearest power of two, at least 1, so that batches split evenly into micro-batches and over ranks."""
     return 1 << max(0, round(math.log2(max(number, 1))))
 
 
