@@ -1,6 +1,6 @@
-# A browser for the test of a run's page: sourced by ./run. Whatever fails here costs that test alone.
+# A browser for the test of a run's page; sourced by ./run. After a failure here, only that test is skipped.
 
-# Installs Debian's chromium and pip's playwright where they are missing and can be installed without a question.
+# Installs Debian's chromium and pip's playwright if they are missing and can be installed without a prompt.
 try_browser() {
   if ! command -v chromium >/dev/null 2>&1; then
     sudo=

@@ -1,4 +1,4 @@
-# Steps with a number, and the progress of long commands: sourced by ./run, which sets $steps.
+# Numbered steps, and the progress of long commands; sourced by ./run, which sets $steps.
 
 step_number=0
 
@@ -13,8 +13,8 @@ step() {
 # clock SECONDS: prints 7:43.
 clock() { printf '%d:%02d' $(($1 / 60)) $(($1 % 60)); }
 
-# progress LOG SECONDS: prints the newest count of Ninja ("[88/187]") or CTest ("12/81 Test") and the time that is left
-# at the same pace, else the last line of the log without the address of a download.
+# progress LOG SECONDS: prints the newest count of Ninja ("[88/187]") or CTest ("12/81 Test") with the estimated time
+# left, otherwise the last line of the log without the URL of a download.
 progress() {
   tail -c 20000 "$1" | tr '\r' '\n' | awk -v seconds="$2" '
     function clock(s) { return sprintf("%d:%02d", s / 60, s % 60) }
@@ -54,7 +54,7 @@ unwatch() {
   [ ! -t 1 ] || printf '\r\033[K'
 }
 
-# follow LOG COMMAND...: runs the command with its output in the log and shows its progress; its status.
+# follow LOG COMMAND...: runs the command with its output in the log, shows its progress, and returns its status.
 follow() {
   log=$1
   shift

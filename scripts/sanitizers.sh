@@ -1,8 +1,8 @@
-# The readers under mutated input, and the C++ suites under the sanitizers of gcc: sourced by ./run.
+# Fuzzing of the readers, and the C++ test suites under gcc's sanitizers; sourced by ./run.
 
-n_targets=19 # in Python: each has the same part of the time, beside those in C++
+n_targets=19 # targets in Python: they get equal parts of the time, and run in parallel with the C++ targets
 
-# configure_fuzz: the build tree build/fuzz of tests/fuzz, with the interpreter of .venv.
+# configure_fuzz: configures tests/fuzz in build/fuzz with the interpreter of .venv.
 configure_fuzz() {
   [ -f "$root/build/fuzz/build.ninja" ] ||
     cmake -S "$root/tests/fuzz" -B "$root/build/fuzz" -G Ninja -DPython_EXECUTABLE="$venv/bin/python" \
@@ -10,7 +10,7 @@ configure_fuzz() {
     fail "$logs/fuzz-configure.log" "CMake failed"
 }
 
-# native_targets SECONDS SEED: every target in C++ for so long; 1 if one found something.
+# native_targets SECONDS SEED: runs every C++ target for SECONDS; status 1 if one of them found a fault.
 native_targets() {
   found=0
   for program in "$root"/build/fuzz/fuzz_*; do
@@ -21,8 +21,8 @@ native_targets() {
   return "$found"
 }
 
-# run_targets SECONDS SEED: the targets in Python, and beside them those in C++; 1 if one found something. The inputs
-# are in build/fuzz/failures.
+# run_targets SECONDS SEED: runs the Python targets in parallel with the C++ targets; status 1 if one of them found a
+# fault. The inputs are stored in build/fuzz/failures.
 run_targets() {
   failures=$root/build/fuzz/failures
   rm -rf "$failures"
@@ -30,7 +30,7 @@ run_targets() {
   status=0
   native_targets "$@" &
   native=$!
-  # The interpreter keeps memory to its end: leaks are not looked for there.
+  # The interpreter keeps memory until it exits, so leaks are not checked there.
   MUDD_FUZZ_PRELOAD="$(g++ -print-file-name=libasan.so) $(g++ -print-file-name=libubsan.so)" \
     MUDD_FUZZ_MODULES=$root/build/fuzz ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
     "$venv/bin/python" "$root/tests/fuzz/python/driver.py" --failures "$failures" --seconds "$1" --seed "$2" ||
@@ -69,8 +69,8 @@ suite() {
   say "$preset: $(grep -E 'tests passed|tests failed' "$logs/$preset-ctest.log")"
 }
 
-# allocation_test counts calls of malloc, which it replaces as the sanitizers do. One level is enough for the threads,
-# and crash_replay_test has none of them.
+# allocation_test is left out: it replaces malloc, as the sanitizers do. The thread sanitizer runs at one instruction
+# set level only, and without crash_replay_test, which has no threads.
 sanitize() {
   steps=5
   setup_venv

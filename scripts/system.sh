@@ -2,16 +2,16 @@
 # sets $packages.
 
 recent() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; }
-# The path of the interpreter itself: shims and links differ from it.
+# The interpreter's own path, which differs from the path of a shim or a link.
 real_path() { "$1" -c 'import os, sys; print(os.path.realpath(sys.executable))'; }
-# What the interpreter says about itself: its headers are there; it can make an environment with pip.
+# Checks of an interpreter: its headers exist, and it can create an environment with pip.
 has_headers() {
   "$1" -c 'import os, sys, sysconfig; sys.exit(not os.path.isfile(os.path.join(sysconfig.get_path("include"), "Python.h")))'
 }
 has_venv() { "$1" -c 'import venv, ensurepip' >/dev/null 2>&1; }
 from_debian() { case $(real_path "$1") in /usr/bin/*) return 0 ;; *) return 1 ;; esac; }
 
-# Takes the first interpreter that is complete, or that apt can complete; none: Debian's own.
+# Uses the first interpreter that is complete or that apt can complete, otherwise Debian's own.
 find_python() {
   if [ -n "${PYTHON:-}" ]; then candidates=$PYTHON; else candidates="python3 python3.13 python3.12 python3.11 /usr/bin/python3"; fi
   for candidate in $candidates; do
@@ -25,7 +25,7 @@ find_python() {
   python=
 }
 
-# Debian packages that are missing, in $packages.
+# Stores the names of the missing Debian packages in $packages.
 missing_packages() {
   packages=
   if [ -z "$python" ]; then
@@ -42,7 +42,7 @@ missing_packages() {
   [ -f /usr/include/hdf5/serial/hdf5.h ] || [ -f /usr/include/hdf5.h ] || packages="$packages libhdf5-dev"
   [ -f /usr/include/doctest/doctest.h ] || packages="$packages doctest-dev"
   [ -f /usr/include/benchmark/benchmark.h ] || packages="$packages libbenchmark-dev"
-  # Ranks as processes. Without apt the build goes on without them.
+  # For ranks as processes. Without apt the build continues without them.
   if command -v apt-get >/dev/null 2>&1; then
     { command -v mpicc >/dev/null 2>&1 && command -v mpirun >/dev/null 2>&1; } || packages="$packages libopenmpi-dev openmpi-bin"
   fi
@@ -58,7 +58,7 @@ install_packages() {
   fi
   say "  installing with apt-get, 1 to 3 min: $packages"
   $sudo apt-get update -qq
-  # shellcheck disable=SC2086  # a list of words
+  # shellcheck disable=SC2086  # a list of names
   follow "$logs/apt.log" $sudo env DEBIAN_FRONTEND=noninteractive \
     apt-get install -y -q --no-install-recommends $packages || fail "$logs/apt.log" "apt-get failed"
 }

@@ -11,7 +11,7 @@ static_hdf5() {
   stamped hdf5 "$hdf5_version" && [ -f "$hdf5/lib/libhdf5.a" ] && return 0
   rm -rf "$hdf5"
   mkdir -p "$hdf5/source/lists/partial" "$logs"
-  # Sources of the same mirrors as the packages, without a change of the system's lists.
+  # Gets the sources from the packages' mirrors without changing the system's lists.
   for list in /etc/apt/sources.list.d/debian.sources /etc/apt/sources.list; do
     [ -f "$list" ] || continue
     case $list in
@@ -41,7 +41,7 @@ build_hdf5() (
   make -j"$(nproc)" -C src install
 )
 
-# wheel_pythons: prints the interpreters of 3.11 and newer, one of each version, that have headers and venv.
+# wheel_pythons: prints an interpreter with headers and venv for each installed version from 3.11 on.
 wheel_pythons() {
   seen=
   for candidate in "$python" python3.11 python3.12 python3.13 python3.14 \
@@ -55,7 +55,7 @@ wheel_pythons() {
   done
 }
 
-# one_wheel VERSION PYTHON: builds a wheel into dist/. The versions share a build tree: only the bindings differ.
+# one_wheel VERSION PYTHON: builds a wheel in dist/. The versions share a build tree, because only the bindings differ.
 one_wheel() (
   set -e
   env=$root/build/wheel/env-$1

@@ -1,7 +1,7 @@
 """A MUDDFormer with the layers, widths and recipe of configs/small.py, which trains within twenty minutes on two cores.
 
-Compared with that Transformer++ it has three norms instead of one before attention, the weight generators (1.8 % more
-parameters), and d_ff from 256 to 768 with the same mean.
+It differs from that Transformer++ in three points. It has three norms instead of one before attention. The weight
+generators add 1.8 % parameters. The blocks have d_ff from 256 to 768, with the same mean.
 """
 
 from mudd_core.config import Config, DataConfig, EvalConfig, MUDDFormerConfig, OptimConfig, TrainConfig

@@ -1,6 +1,6 @@
 """Hugging Face transformers: tensor names, batches and losses of Llama, Mistral, Qwen2, Qwen3, GPT-2 and Mixtral.
 
-Every spelling of the names in use is accepted: with or without the prefix "transformer." (GPT-2) or "model." (the
+All common spellings of the names are accepted: with or without the prefix "transformer." (GPT-2) or "model." (the
 others), Mixtral's experts one by one or fused over experts (transformers 5 in memory), and a tied head that is stored
 or omitted. Gradients and exports use the spelling of the weights that were read.
 

@@ -157,7 +157,7 @@ def test_an_old_cache_that_nobody_may_replace_is_used(
 
 
 def test_the_name_of_a_cache_is_the_one_of_earlier_versions() -> None:
-    """Runs find their cache by this name."""
+    """Check the name, because runs of earlier versions find their cache by it."""
     assert fingerprint_of("a" * 64, "bytes") == "569a59d7e19818c0"
 
 

@@ -160,7 +160,7 @@ def config(text: Path, **start: Any) -> Config:
 
 @pytest.fixture(scope="module")
 def trained(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The work directory of a small run."""
+    """Return the work directory of a small run."""
     path = tmp_path_factory.mktemp("grow") / "small"
     with mc.Trainer(config(tiny_text), path) as trainer:
         trainer.fit()
