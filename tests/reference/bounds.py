@@ -1,7 +1,7 @@
-"""How far fp32 may be from a float64 reference, in epsilons of float32: ops as tests/tolerances.inc says, models here.
+"""Bounds of the differences between fp32 and float64, in epsilons: for ops from tests/tolerances.inc, for models here.
 
-A fixed number of epsilons fits models whose rounding grows as sums do. Where a case multiplies rounding (a norm of a
-state that nearly cancels), its own float64 reference says by how much: see `moved`.
+A fixed number of epsilons fits models in which rounding grows like a sum. If a case amplifies rounding (a norm of a
+state that nearly cancels), its float64 reference measures the factor: see `moved`.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ ROWS = _ROW.findall((Path(__file__).parents[1] / "tolerances.inc").read_text())
 
 
 def op_bound(op: str) -> float:
-    """The widest bound of an op's results in fp32, those of its passes together."""
+    """Return the widest fp32 bound of an op's results, for all its passes."""
     return EPSILON * max(int(bound) for kind, name, _, bound, _, _ in ROWS if (kind, name) == ("f32", op))
 
 
-# Largest difference over the largest entry of the reference, the loss over itself.
+# Largest difference divided by the largest entry of the reference; for the loss, by the loss.
 LOGITS, LOSS, GRADIENT = 200 * EPSILON, 20 * EPSILON, 400 * EPSILON
 
-# Largest difference over `moved`: seen are up to 6.5, over 15 settings and the levels portable, avx2 and avx512.
+# Largest difference divided by `moved`; the largest seen is 6.5, over 15 settings and the levels portable, avx2,
+# avx512.
 ROUNDINGS = 16.0
 
 
@@ -39,7 +40,7 @@ def moved(
     weights: Mapping[str, Array],
     draws: int = 3,
 ) -> dict[str, float]:
-    """Per tensor, how far the float64 gradient moves when every weight moves by half an epsilon up or down."""
+    """Return how far the float64 gradient of each tensor moves when every weight moves by half an epsilon."""
     exact = {name: np.asarray(value, np.float64) for name, value in weights.items()}
     want = gradients(exact)
     far = dict.fromkeys(want, 0.0)

@@ -1,10 +1,10 @@
-"""Check the references of this folder against numbers made by the original programs.
+"""Check the references of this folder against results of the original programs.
 
     python tests/reference/check_goldens.py FOLDER
 
-FOLDER holds numbers of transformers (`hf`), of the MUDDFormer authors' code (`muddformer`), of the TokenFormer
-authors' (`tokenformer`) and of mu-Transformer (`mup`); it is not part of the repository. Prints the largest error of
-each quantity beside its tolerance and exits 1 if one is over.
+FOLDER contains results of transformers (`hf`), of the MUDDFormer authors' code (`muddformer`), of the TokenFormer
+authors' code (`tokenformer`) and of mu-Transformer (`mup`); it is not part of the repository. The program prints the
+largest error of each quantity next to its tolerance, and exits with code 1 if one is over.
 """
 
 from __future__ import annotations

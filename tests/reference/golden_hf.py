@@ -1,4 +1,4 @@
-"""The Llama and the Mixtral of transformers."""
+"""Checks against the Llama and the Mixtral of transformers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _HF_EXPERTS = {"w1": "gate", "w3": "up", "w2": "down"}
 
 
 def from_hf(tensors: dict[str, Array]) -> dict[str, Array]:
-    """transformers' Llama and Mixtral names and [out, in] layouts to ours; experts stacked."""
+    """Convert transformers' Llama and Mixtral names and [out, in] layouts to ours; experts are stacked."""
     ours: dict[str, Any] = {}
     for name, x in tensors.items():
         if name in _HF_TOP:
@@ -57,7 +57,7 @@ def from_hf(tensors: dict[str, Array]) -> dict[str, Array]:
 
 
 def hf_config(c: dict[str, Any]) -> tm.Config:
-    """The reference's config of a config.json."""
+    """Return the reference's config for a config.json."""
     sizes = (
         c["vocab_size"],
         c["num_hidden_layers"],
@@ -79,7 +79,7 @@ def hf_config(c: dict[str, Any]) -> tm.Config:
 
 
 def check_routing(z: Any, params: dict[str, Array], tokens: Array, cfg: Mixtral) -> None:
-    """Router logits, the experts they choose, and the balance loss."""
+    """Check router logits, the chosen experts, and the balance loss."""
     p = {k: torch.tensor(v) for k, v in params.items()}
     _, routings = cfg.route(p, tm.make_batch(tokens))
     got = torch.stack([r.z.flatten(0, 1) for r in routings]).numpy()
@@ -92,7 +92,7 @@ def check_routing(z: Any, params: dict[str, Array], tokens: Array, cfg: Mixtral)
 
 
 def check_hf(folder: Path, name: str) -> None:
-    """Logits, loss, gradients, three AdamW steps and greedy tokens of a small model of transformers."""
+    """Check logits, loss, gradients, three AdamW steps and greedy tokens of a small model of transformers."""
     from safetensors.numpy import load_file
 
     cfg = hf_config(json.loads((folder / name / "config.json").read_text()))

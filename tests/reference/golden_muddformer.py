@@ -1,4 +1,4 @@
-"""The MUDDFormer authors' program."""
+"""Checks against the MUDDFormer authors' program."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MUDD_PARTS = {
 
 
 def from_muddformer(tensors: dict[str, Array]) -> dict[str, Array]:
-    """The authors' tree paths to our names; heads flattened, head turned to [V, D]."""
+    """Convert the authors' tree paths to our names; heads are flattened, the head is transposed to [V, D]."""
     ours = {}
     for path, x in tensors.items():
         if path == "token_embedder/embedding":
@@ -49,7 +49,7 @@ def from_muddformer(tensors: dict[str, Array]) -> dict[str, Array]:
 
 
 def check_muddformer(path: Path) -> None:
-    """Logits, loss and gradients of the MUDDFormer code: its plain Transformer++, or all connections without norms."""
+    """Check logits, loss and gradients of the MUDDFormer code: its Transformer++, or all connections without norms."""
     z = np.load(path, allow_pickle=False)
     params = from_muddformer(pick(z, "w/"))
     _, heads, _ = z["w/decoder/layers_0/self_attention/query/kernel"].shape

@@ -1,4 +1,4 @@
-"""The program mu-Transformer."""
+"""Checks against the program mu-Transformer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MUP_PARTS = {
 
 
 def from_mup(tensors: dict[str, Array]) -> dict[str, Array]:
-    """mu-Transformer's stacked tensors to our names; heads flattened, head turned to [V, D]."""
+    """Convert mu-Transformer's stacked tensors to our names; heads are flattened, the head is transposed to [V, D]."""
     ours = {"embed": tensors["w_e"], "head": tensors["w_u"].T}
     for part, theirs in _MUP_PARTS.items():
         for layer, x in enumerate(tensors[theirs]):
@@ -33,7 +33,7 @@ def from_mup(tensors: dict[str, Array]) -> dict[str, Array]:
 
 
 def check_mup(path: Path) -> None:
-    """Logits, loss, gradients and three steps with the rates of muP."""
+    """Check logits, loss, gradients and three steps with the rates of muP."""
     z, tolerance = np.load(path, allow_pickle=False), 1e-5
     config, rates = json.loads(str(z["config"])), json.loads(str(z["lr_by_name"]))
     params = from_mup(pick(z, "param0."))

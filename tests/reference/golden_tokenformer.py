@@ -1,4 +1,4 @@
-"""The TokenFormer authors' program."""
+"""Checks against the TokenFormer authors' program."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SLOT_PARTS = {
 
 
 def from_tokenformer(tensors: dict[str, Array]) -> dict[str, Array]:
-    """The authors' tree paths to our names; layers unstacked from axis 1, keys turned to [slots, d]."""
+    """Convert the authors' tree paths to our names; layers are unstacked from axis 1, keys transposed to [slots, d]."""
     ours = {
         "embed": tensors["token_embedder/embedding"],
         "final_norm.gain": tensors["decoder/decoder_norm/scale"],
@@ -63,7 +63,7 @@ def from_tokenformer(tensors: dict[str, Array]) -> dict[str, Array]:
 
 
 def check_tokenformer(path: Path) -> None:
-    """Logits, loss and gradients of TokenFormer or its baseline on packed documents."""
+    """Check logits, loss and gradients of TokenFormer or its baseline on packed documents."""
     z = np.load(path, allow_pickle=False)
     params, config = from_tokenformer(pick(z, "w/")), json.loads(str(z["config"]))
     vocab, width = params["embed"].shape

@@ -74,7 +74,7 @@ TORCH_PYTHIA: dict[str, Any] = {
 
 
 def filled(shapes: dict[str, tuple[int, ...]], seed: int = 0) -> dict[str, Array]:
-    """Normal numbers; gains around one, the newest state's constant weight near one."""
+    """Return normal values; gains around one, and the newest state's constant weight near one."""
     rng = np.random.default_rng(seed)
     out = {}
     for name, shape in sorted(shapes.items()):
@@ -88,7 +88,7 @@ def filled(shapes: dict[str, tuple[int, ...]], seed: int = 0) -> dict[str, Array
 
 
 def jax_shapes(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Tensors of the JAX program by path."""
+    """Return the shapes of the JAX program's tensors by path."""
     dense, groups, head = config["dense_conn"], config["num_kv_heads"], config["head_dim"]
     s: dict[str, tuple[int, ...]] = {"token_embedder/embedding": (V, D), "decoder/decoder_norm/scale": (D,)}
     if not config["logits_via_embedding"]:
@@ -125,7 +125,7 @@ def jax_shapes(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
 
 
 def torch_shapes(config: dict[str, Any], *, pythia: bool = False) -> dict[str, tuple[int, ...]]:
-    """Tensors of the PyTorch program by name; without connections it still carries dense_bs and dynamic_dense."""
+    """Return the PyTorch program's shapes by name; even without connections it has dense_bs and dynamic_dense."""
     dense, kv = config["dense"], config["n_local_heads"] * 8
     s: dict[str, tuple[int, ...]] = {
         "tok_embeddings.weight": (V, D),
@@ -158,7 +158,7 @@ def torch_shapes(config: dict[str, Any], *, pythia: bool = False) -> dict[str, t
 
 
 def jax_logits(config: dict[str, Any], w: dict[str, torch.Tensor], ids: Array) -> torch.Tensor:
-    """Logits [B, T, V] straight from the JAX program's tensors, from the equations of docs/maths/muddformer.md."""
+    """Compute logits [B, T, V] from the JAX program's tensors with the equations of docs/maths/muddformer.md."""
     dense, one = config["dense_conn"], torch.ones((), dtype=torch.float64)
 
     def norm(x: torch.Tensor, name: str) -> torch.Tensor:
@@ -209,8 +209,9 @@ def jax_logits(config: dict[str, Any], w: dict[str, torch.Tensor], ids: Array) -
 
 
 def torch_logits(config: dict[str, Any], weights: dict[str, Array], ids: Array) -> Array:
-    """Logits [B, T, V] in float64 straight from the PyTorch program's tensors, y = x W^T, from the equations of the
-    spec: says what its names and layouts mean without the mapping under test."""
+    """Compute float64 logits [B, T, V] from the PyTorch program's tensors, y = x W^T, with the equations of the spec.
+    This defines its names and layouts without the mapping under test.
+    """
     w = {name: torch.tensor(x, dtype=torch.float64) for name, x in weights.items()}
     pythia, dense, eps = "norm.bias" in w, config["dense"], config["norm_eps"]
 

@@ -13,7 +13,7 @@ from reference.numpy_ops import F64, Ints, f64
 def _visible(
     T_q: int, T_k: int, batch: int, segments: Ints | None, key_mask: Ints | None, window: int
 ) -> NDArray[np.bool_]:
-    """[B, T_q, T_k]: causal, counted from the end when T_q < T_k, within the window, same segment and key_mask[k]."""
+    """Return the mask [B, T_q, T_k]: causal from the end, within the window, in the same segment, and key_mask[k]."""
     age = (np.arange(T_q) + (T_k - T_q))[:, None] - np.arange(T_k)[None, :]
     see = (age >= 0) & (age < (window or T_k))
     mask: NDArray[np.bool_] = np.broadcast_to(see, (batch, T_q, T_k)).copy()
@@ -28,7 +28,7 @@ def _visible(
 def _probabilities(
     q: F64, k: F64, scale: float, segments: Ints | None, key_mask: Ints | None, window: int = 0
 ) -> tuple[F64, F64]:
-    """Softmax rows [B, H, T_q, T_k] and log-sums [B, H, T_q]; a row that sees nothing: zeros and -inf."""
+    """Return softmax rows [B, H, T_q, T_k] and log-sums [B, H, T_q]; for a row without visible keys, zeros and -inf."""
     B, T_q, H, _ = q.shape
     T_k, G = k.shape[1], k.shape[2]
     k_full = np.repeat(k, H // G, axis=2)
@@ -51,7 +51,7 @@ Scores = tuple[str, int, float]  # activation of the scores, divisor (0 = T_k), 
 def _score_weights(
     q: F64, k: F64, scale: float, segments: Ints | None, key_mask: Ints | None, scores: Scores, window: int
 ) -> tuple[F64, F64, bool]:
-    """(P, dP/ds with the row's divisor held fixed, does that divisor depend on the scores)."""
+    """Return (P, dP/ds with the row's divisor held fixed, True if that divisor depends on the scores)."""
     name, divisor, eps = scores
     if name == "softmax":
         p, _ = _probabilities(q, k, scale, segments, key_mask, window)
@@ -77,11 +77,11 @@ def attention(
     scores: Scores = ("softmax", 0, 0.0),
     window: int = 0,
 ) -> F64:
-    """Causal grouped-query attention. q [B, T_q, H, d], k and v [B, T_k, G, d] -> [B, T_q, H, d].
+    """Compute causal grouped-query attention. q [B, T_q, H, d], k and v [B, T_k, G, d] -> [B, T_q, H, d].
 
-    Query head h reads key head h // (H/G). scale defaults to 1/sqrt(d). segments, key_mask [B, T_k]: a query
-    sees key t if t is not later, in its segment, key_mask[t] is not 0, and, with a window, t is itself or one of
-    the window - 1 before it. T_q < T_k: queries are the last T_q positions.
+    Query head h reads key head h // (H/G). scale defaults to 1/sqrt(d). segments, key_mask [B, T_k]: a query sees key t
+    if t is not later, in its segment, and key_mask[t] is not 0. With a window, t must also be the query's position or
+    one of the window - 1 before it. T_q < T_k: queries are the last T_q positions.
     """
     q_, k_, v_ = f64(q), f64(k), f64(v)
     s = 1.0 / math.sqrt(q_.shape[-1]) if scale is None else scale
@@ -96,7 +96,7 @@ def attention_log_sums(
     segments: Ints | None = None,
     key_mask: Ints | None = None,
 ) -> F64:
-    """log sum exp of the visible scores of each row, [B, H, T_q]; -inf where nothing is visible."""
+    """Return log sum exp of the visible scores of each row, [B, H, T_q]; -inf if nothing is visible."""
     q_ = f64(q)
     s = 1.0 / math.sqrt(q_.shape[-1]) if scale is None else scale
     return _probabilities(q_, f64(k), s, segments, key_mask)[1]
@@ -113,7 +113,7 @@ def attention_backward(
     scores: Scores = ("softmax", 0, 0.0),
     window: int = 0,
 ) -> tuple[F64, F64, F64]:
-    """Returns (dq [B, T_q, H, d], dk, dv [B, T_k, G, d])."""
+    """Return (dq [B, T_q, H, d], dk, dv [B, T_k, G, d])."""
     dy_, q_, k_, v_ = f64(dy), f64(q), f64(k), f64(v)
     B, T_k, G, d = k_.shape
     group = q_.shape[2] // G

@@ -29,7 +29,7 @@ def _hash(place: str) -> int:
 def factors(
     rate: float, place: str, sample: Any, position: Any, element: Any, *, seed: int = 0, step: int = 0
 ) -> Any:
-    """float64 factors, 0 or 1 / (1 - rate) in fp32, of broadcast integer arrays; seed below 2^32."""
+    """Return float64 factors, 0 or 1 / (1 - rate) in fp32, for broadcast integer arrays; seed below 2^32."""
     sample, position, element = np.broadcast_arrays(sample, position, element)
     words = np.stack(_philox([step, sample, position, element // 4], [seed, _hash(place)]))
     word = np.take_along_axis(words, (element % 4)[None], 0)[0]

@@ -1,7 +1,7 @@
 """Formulas of a mixture of experts in float64: router with capacity, experts, auxiliary losses, and their gradients.
 
-Written from Jiang et al. 2024, the MLPerf Mixtral reference (capacity of a sequence, passthrough) and Megatron-LM
-(capacity of a shard, the largest gates stay): loops over tokens, nothing sorted.
+Written from Jiang et al. 2024, the MLPerf Mixtral reference (capacity per sequence, passthrough) and Megatron-LM
+(capacity per shard, keeping the largest gates): loops over tokens, nothing sorted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Array = NDArray[Any]
 
 
 def real(x: Array, segments: Array | None, key_mask: Array | None) -> Array:
-    """Which tokens [B, T] are no padding."""
+    """Return True for the tokens [B, T] that are not padding."""
     out = np.ones(x.shape[:2], bool)
     for given in (segments, key_mask):
         out &= np.ones_like(out) if given is None else given != 0
@@ -28,7 +28,7 @@ def real(x: Array, segments: Array | None, key_mask: Array | None) -> Array:
 def kept(
     chosen: Array, gates: F64, n_expert: int, factor: float, scope: str = "sequence", policy: str = "position"
 ) -> Array:
-    """Which slots [B, T, k] stay under the capacity; factor 0: all."""
+    """Return True for the slots [B, T, k] that stay within the capacity; factor 0: all."""
     stay = np.ones(chosen.shape, bool)
     if factor <= 0:
         return stay
@@ -57,7 +57,7 @@ def route(
     capacity_scope: str = "sequence",
     drop_policy: str = "position",
 ) -> Any:
-    """(gates, experts with -1 for dropped, metrics [B, 4 E + 3], probabilities, gates and experts before dropping)."""
+    """Return (gates, experts with -1 for dropped, metrics [B, 4 E + 3], probabilities, gates and experts before drops)."""
     z = np.asarray(x, np.float64) @ np.asarray(w, np.float64)
     top = z.max(-1, keepdims=True)
     lse = np.log(np.exp(z - top).sum(-1, keepdims=True)) + top
@@ -87,7 +87,7 @@ def route(
 def route_backward(
     dgates: Array, dfigures: Array, x: Array, w: Array, k: int, counts: Array, **capacity: Any
 ) -> Any:
-    """(dx, dw)."""
+    """Return (dx, dw)."""
     _, _, _, p, gates, chosen, stay, lse = route(x, w, k, counts, **capacity)
     E = p.shape[-1]
     dg = np.asarray(dgates, np.float64) * stay
@@ -118,7 +118,7 @@ def experts(
     activation: Callable[[Any], Any],
     passthrough: bool,
 ) -> F64:
-    """y [B, T, D]."""
+    """Return y [B, T, D]."""
     y = np.zeros(x.shape) if residual is None else np.asarray(residual, np.float64).copy()
     x_, gate, up, down = (np.asarray(a, np.float64) for a in (x, gate, up, down))
     for b, t, r in _slots(chosen):
@@ -141,7 +141,7 @@ def experts_backward(
     slope: Callable[[Any], Any],
     passthrough: bool,
 ) -> Any:
-    """(dx, dgates, None, dgate, dup, ddown, dresidual)."""
+    """Return (dx, dgates, None, dgate, dup, ddown, dresidual)."""
     x_, dy_, gate, up, down = (np.asarray(a, np.float64) for a in (x, dy, gate, up, down))
     dx = (chosen < 0).all(-1)[..., None] * dy_ if passthrough else np.zeros(x.shape)
     dgates, dgate, dup, ddown = (
@@ -164,7 +164,7 @@ def experts_backward(
 
 
 def balance(metrics: Sequence[Array], n_expert: int, k: int, form: str) -> tuple[float, float, list[F64]]:
-    """(A, Z, slopes of A by the summed probabilities of each layer) over all samples of the metrics."""
+    """Return (A, Z, slopes of A by the summed probabilities of each layer) over all samples of the metrics."""
     E = n_expert
     sums = [np.asarray(f, np.float64).sum(0) for f in metrics]
     z = sum(float(s[4 * E] / s[4 * E + 1]) for s in sums)
@@ -181,7 +181,7 @@ def balance(metrics: Sequence[Array], n_expert: int, k: int, form: str) -> tuple
 def balance_backward(
     metrics: Sequence[Array], n_expert: int, k: int, form: str, a_scale: float, z_scale: float
 ) -> list[F64]:
-    """Gradient by every metric of a_scale A + z_scale Z; counts have none."""
+    """Return the gradient of a_scale A + z_scale Z by every metric; counts have none."""
     _, _, slopes = balance(metrics, n_expert, k, form)
     out = []
     for f, slope in zip(metrics, slopes, strict=True):

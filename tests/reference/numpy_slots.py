@@ -24,7 +24,7 @@ _SLOTS = Slots()
 
 
 def pattention_theta(a: ArrayLike, options: Slots) -> F64:
-    """Theta of rows of scores [R, n]; a row of zero norm, or of zero variance without eps, gives zeros."""
+    """Return Theta of rows of scores [R, n]; zeros for a row of zero norm, or of zero variance without eps."""
     a = f64(a)
     n = a.shape[-1]
     tau = np.sqrt(options.zoom or n)
@@ -43,7 +43,7 @@ def pattention_theta(a: ArrayLike, options: Slots) -> F64:
 
 
 def pattention_theta_backward(ds: ArrayLike, a: ArrayLike, options: Slots) -> F64:
-    """Gradient of the scores; zero for a row of zero norm, or of zero variance without eps."""
+    """Return the gradient of the scores; zero for a row of zero norm, or of zero variance without eps."""
     a, ds = f64(a), f64(ds)
     if options.norm == "softmax":
         s = pattention_theta(a, options)
@@ -76,7 +76,7 @@ def pattention(
     value_bias: ArrayLike | None = None,
     options: Slots = _SLOTS,
 ) -> F64:
-    """y = scale Theta(x key^T + key_bias) value + value_bias. x [R, D], key [n, D], value [n, D2]."""
+    """Return scale Theta(x key^T + key_bias) value + value_bias. x [R, D], key [n, D], value [n, D2]."""
     a = linear(x, f64(key).T, key_bias)
     return linear(options.scale * pattention_theta(a, options), value, value_bias)
 
@@ -89,7 +89,7 @@ def pattention_backward(
     key_bias: ArrayLike | None = None,
     options: Slots = _SLOTS,
 ) -> tuple[F64, F64, F64, F64, F64]:
-    """Gradients (dx, dkey, dvalue, dkey_bias, dvalue_bias)."""
+    """Return the gradients (dx, dkey, dvalue, dkey_bias, dvalue_bias)."""
     a = linear(x, f64(key).T, key_bias)
     ds, dvalue, dvalue_bias = linear_backward(dy, options.scale * pattention_theta(a, options), value)
     da = pattention_theta_backward(options.scale * ds, a, options)

@@ -1,4 +1,4 @@
-"""Float64 NumPy optimizers: one update of each, the norm of gradients and its clip."""
+"""Float64 NumPy optimizers: one update of each; the global norm of gradients and its clip."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from reference.numpy_ops import F64, f64
 
 
 def global_norm(grads: dict[str, Any]) -> float:
-    """Square root of the sum of squares over all tensors."""
+    """Return the square root of the sum of squares over all tensors."""
     return math.sqrt(sum(float((f64(g) ** 2).sum()) for g in grads.values()))
 
 
 def clip_scale(norm: float, max_norm: float) -> float:
-    """min(1, max_norm / norm): what gradients are multiplied with; 1 when max_norm is 0 (off)."""
+    """Return min(1, max_norm / norm), the factor on the gradients; 1 if max_norm is 0 (off)."""
     return 1.0 if max_norm <= 0.0 or norm <= max_norm else max_norm / norm
 
 
@@ -35,9 +35,9 @@ def adamw(
     grad_scale: float = 1.0,
     eps_root: float = 0.0,
 ) -> tuple[F64, F64, F64]:
-    """One decoupled AdamW update (Loshchilov and Hutter 2019); step counts from 1. Returns (w, m, v).
+    """Return (w, m, v) after one decoupled AdamW update (Loshchilov and Hutter 2019); step starts at 1.
 
-    w <- w - lr * (mhat / (sqrt(vhat + eps_root) + eps) + decay * w), decay applied to the old w as in torch.
+    w <- w - lr * (mhat / (sqrt(vhat + eps_root) + eps) + decay * w); decay applies to the old w, as in torch.
     """
     g = f64(grad) * grad_scale
     w_ = f64(w) * (1.0 - lr * decay)
@@ -51,7 +51,7 @@ def adamw(
 def adamw_arrays(
     w: ArrayLike, grad: ArrayLike, m: ArrayLike, v: ArrayLike, *, lr: float, decay: float, **options: Any
 ) -> tuple[F64, F64, F64]:
-    """One update as the op gives it: (w, m, v). decay is the share of w taken away."""
+    """Return (w, m, v) after one update, as the op does. decay is the fraction of w that is subtracted."""
     return adamw(w, m, v, grad, lr=lr, decay=decay / lr, **options)
 
 
@@ -68,7 +68,7 @@ def adamw_arrays_backward(
     decay: float,
     step: int,
 ) -> tuple[F64, F64, F64, F64]:
-    """Gradients of (w, grad, m, v) where d are those of the new (w, m, v)."""
+    """Return the gradients of (w, grad, m, v) from the gradients d of the new (w, m, v)."""
     g, rate, root = f64(grad), lr / (1.0 - beta1**step), 1.0 / math.sqrt(1.0 - beta2**step)
     m_, v_ = beta1 * f64(m) + (1.0 - beta1) * g, beta2 * f64(v) + (1.0 - beta2) * g * g
     below = np.sqrt(v_) * root + eps
@@ -80,7 +80,7 @@ def adamw_arrays_backward(
 def lion(
     w: ArrayLike, grad: ArrayLike, m: ArrayLike, lr: float, beta1: float, beta2: float, decay: float
 ) -> tuple[F64, F64]:
-    """One update of Lion (Chen et al. 2023): (w, m). decay is the share of w taken away."""
+    """Return (w, m) after one update of Lion (Chen et al. 2023). decay is the fraction of w that is subtracted."""
     w_, g, m_ = f64(w), f64(grad), f64(m)
     direction = np.sign(beta1 * m_ + (1.0 - beta1) * g)
     return np.asarray(w_ - lr * direction - decay * w_), np.asarray(beta2 * m_ + (1.0 - beta2) * g)
@@ -95,7 +95,7 @@ def sgd(
     decay: float,
     nesterov: bool = True,
 ) -> tuple[F64, F64]:
-    """One update of SGD with momentum, by default Nesterov's: (w, m). decay is the share of w taken away."""
+    """Return (w, m) after one update of SGD with momentum, by default Nesterov's. decay: the fraction subtracted of w."""
     w_, g = f64(w), f64(grad)
     m_ = np.asarray(momentum * f64(m) + g)
     step = g + momentum * m_ if nesterov else m_

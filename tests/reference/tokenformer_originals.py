@@ -1,4 +1,4 @@
-"""The TokenFormer authors' two programs straight from their tensors (docs/maths/tokenformer.md), for interop tests."""
+"""The TokenFormer authors' two programs computed from their tensors (docs/maths/tokenformer.md), for interop tests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _EPS = {"l2_norm_gelu": 1e-5, "l2_norm": 1e-8, "gelu_l2_norm": 1e-8}
 
 
 def theta(a: torch.Tensor, kind: str, tau: float, *, jax: bool) -> torch.Tensor:
-    """What becomes of the scores: tanh gelu and an eps on the norm (jax), or erf and none."""
+    """Return Theta of the scores: tanh gelu and an eps in the norm (jax), or erf and no eps."""
 
     def gelu(x: torch.Tensor) -> torch.Tensor:
         return F.gelu(x, approximate="tanh" if jax else "none")
@@ -39,7 +39,7 @@ def theta(a: torch.Tensor, kind: str, tau: float, *, jax: bool) -> torch.Tensor:
 
 
 def jax_shapes(config: dict[str, Any]) -> Shapes:
-    """Tensors of the JAX program by path, its layers along axis 1."""
+    """Return the shapes of the JAX program's tensors by path, with layers along axis 1."""
     s: Shapes = {"token_embedder/embedding": (V, D), "decoder/decoder_norm/scale": (D,)}
     s["decoder/decoder_norm/bias"] = (D,)
     if not config.get("logits_via_embedding", False):
@@ -60,7 +60,7 @@ def jax_shapes(config: dict[str, Any]) -> Shapes:
 
 
 def jax_logits(config: dict[str, Any], w: dict[str, torch.Tensor], batch: dict[str, Any]) -> torch.Tensor:
-    """Logits [B, T, V] from inputs, inputs_position and inputs_segmentation."""
+    """Compute logits [B, T, V] from inputs, inputs_position and inputs_segmentation."""
     kind, zoom = config.get("normalize_type", "l2_norm_gelu"), config.get("zoom_dim", 0)
 
     def dense(x: torch.Tensor, name: str, at: int) -> torch.Tensor:
@@ -101,7 +101,7 @@ def jax_logits(config: dict[str, Any], w: dict[str, torch.Tensor], batch: dict[s
 
 
 def neox_shapes(config: dict[str, Any]) -> Shapes:
-    """Tensors of the NeoX program by the number of their module."""
+    """Return the shapes of the NeoX program's tensors by the number of their module."""
     layers = config["num_layers"]
     s: Shapes = {"sequential.0.word_embeddings.weight": (V, D)}
     if config["pos_emb"] == "learned":
@@ -118,7 +118,7 @@ def neox_shapes(config: dict[str, Any]) -> Shapes:
 
 
 def neox_logits(config: dict[str, Any], w: dict[str, torch.Tensor], ids: Any) -> torch.Tensor:
-    """Logits [B, T, V]."""
+    """Compute logits [B, T, V]."""
     layers, heads, kind = config["num_layers"], config["num_attention_heads"], config["norm_activation_type"]
     batch = tm.make_batch(ids)
     positions = torch.arange(ids.shape[1])[None].expand_as(batch.tokens)

@@ -1,6 +1,6 @@
-"""PyTorch's own hooks on the values inside a reference model: what Model.capture and Model.patch are held against.
+"""PyTorch hooks on the values inside a reference model, which Model.capture and Model.patch are compared with.
 
-Each value goes through a module of its name, an identity with a forward hook; `retain_grad` keeps its gradient.
+Each value passes through a module of its name, an identity with a forward hook; `retain_grad` keeps its gradient.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ LOGITS = "logits"
 
 
 class Point(nn.Module):
-    """An identity whose output is a tensor that only the ops after it read."""
+    """An identity whose output is a new tensor, which only later ops read."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """The same numbers."""
+        """Return a view of x."""
         return x.view_as(x)
 
 
 class Hooked(NamedTuple):
-    """Values and their gradients by name, gradients of parameters among the latter; the mean loss."""
+    """Values and their gradients by name, including the gradients of parameters; and the mean loss."""
 
     values: dict[str, Array]
     gradients: dict[str, Array]
@@ -36,7 +36,7 @@ class Hooked(NamedTuple):
 
 
 class Hooks:
-    """Modules by the names of values, made as a model asks for them; replaced: functions of an array by name."""
+    """Modules by the names of values, created on first use; replaced: by name, functions of an array."""
 
     def __init__(self, replaced: Mapping[str, Callable[[Array], Array]]) -> None:
         self.replaced = replaced
@@ -44,7 +44,7 @@ class Hooks:
         self.values: dict[str, Tensor] = {}
 
     def named(self, name: str, value: Tensor) -> Tensor:
-        """The value through its module."""
+        """Pass the value through its module."""
         if name not in self.points:
             self.points[name] = Point()
             self.points[name].register_forward_hook(lambda _module, _given, out: self.hook(name, out))
@@ -52,7 +52,7 @@ class Hooks:
         return made
 
     def hook(self, name: str, out: Tensor) -> Tensor:
-        """The forward hook: replace the output where asked, keep it with its gradient."""
+        """Replace the output if a replacement is set, and keep it with its gradient; this is the forward hook."""
         if name in self.replaced:
             out = torch.from_numpy(np.array(self.replaced[name](out.detach().numpy())))
         if out.requires_grad:
@@ -69,7 +69,7 @@ def hooked(
     replaced: Mapping[str, Callable[[Array], Array]] | None = None,
     dtype: torch.dtype = torch.float64,
 ) -> Hooked:
-    """One forward pass, and a backward one where nothing is replaced. batch: inputs, targets, optional arrays."""
+    """Run a forward pass, and a backward pass unless a value is replaced. batch: inputs, targets, optional arrays."""
     p: dict[str, Any] = {
         k: torch.tensor(np.asarray(v), dtype=dtype, requires_grad=True) for k, v in params.items()
     }

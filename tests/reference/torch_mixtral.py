@@ -1,7 +1,7 @@
 """Mixtral in PyTorch, token by token and expert by expert, with mudd_core's names and layouts.
 
-Router and capacity as the MLPerf reference, auxiliary losses as transformers (pooled) and Megatron-LM (per layer).
-Which slots are dropped comes from numpy_moe.kept: it depends on the numbers, but has no gradient.
+Router and capacity follow the MLPerf reference; auxiliary losses follow transformers (pooled) and Megatron-LM (per
+layer). numpy_moe.kept selects the dropped slots, which depend on the values but have no gradient.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Routing:
 
 @dataclass(frozen=True, kw_only=True)
 class Experts:
-    """Router, capacity and losses of a mixture; fields as in mudd_core's own config."""
+    """Router, capacity and losses of a mixture; fields as in mudd_core's config."""
 
     experts: int = 4
     top_k: int = 2
@@ -40,7 +40,7 @@ class Experts:
     passthrough: bool = True
 
     def with_experts(self, shapes: dict[str, tuple[int, ...]], layers: int) -> dict[str, tuple[int, ...]]:
-        """Shapes of a dense model with its feed-forward matrices as experts, and with routers."""
+        """Return the shapes of a dense model whose feed-forward matrices become experts, with routers."""
         for layer in range(layers):
             for name in ("gate", "up", "down"):
                 key = f"blocks.{layer}.ffn.{name}.w"
@@ -50,7 +50,7 @@ class Experts:
         return shapes
 
     def aux_loss(self, routings: list[Routing], batch: tm.Batch) -> Any:
-        """Weighted balance and z-losses."""
+        """Return the weighted balance and z-losses."""
         return aux_loss(routings, batch, self)
 
 
@@ -68,23 +68,23 @@ class Mixtral(Experts):
     rope_base: float = 1e6
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Name to shape of every parameter."""
+        """Return the shape of every parameter by name."""
         dense = tm.LlamaConfig(
             self.vocab_size, self.layers, self.d_model, self.heads, self.kv_heads, self.ffn
         )
         return self.with_experts(tm.parameter_shapes(dense), self.layers)
 
     def logits(self, p: tm.Params, batch: tm.Batch) -> Tensor:
-        """Logits [B, T, V]."""
+        """Return logits [B, T, V]."""
         return route(p, batch, self)[0]
 
     def route(self, p: tm.Params, batch: tm.Batch) -> tuple[Tensor, list[Routing]]:
-        """(logits, the routing of every layer)."""
+        """Return (logits, the routing of every layer)."""
         return route(p, batch, self)
 
 
 def mixture(p: tm.Params, part: str, m: Tensor, batch: tm.Batch, cfg: Experts) -> tuple[Tensor, Routing]:
-    """(MoE(m), its routing) with the parameters `<part>router.w`, `<part>gate.w`, ... ."""
+    """Return (MoE(m), its routing) with the parameters `<part>router.w`, `<part>gate.w`, ... ."""
     z = batch.named(part + "router.logits", m @ p[part + "router.w"])
     prob = z.softmax(-1)
     chosen = torch.argsort(-prob.detach(), dim=-1, stable=True)[..., : cfg.top_k]
@@ -113,7 +113,7 @@ def mixture(p: tm.Params, part: str, m: Tensor, batch: tm.Batch, cfg: Experts) -
 
 
 def route(p: tm.Params, batch: tm.Batch, cfg: Mixtral) -> tuple[Tensor, list[Routing]]:
-    """(logits [B, T, V], the routing of every layer)."""
+    """Return (logits [B, T, V], the routing of every layer)."""
     x, routings = batch.named("embed.out", p["embed"][batch.tokens]), []
     for layer in range(cfg.layers):
         b, f = f"blocks.{layer}.", f"blocks.{layer}.ffn."
@@ -127,7 +127,7 @@ def route(p: tm.Params, batch: tm.Batch, cfg: Mixtral) -> tuple[Tensor, list[Rou
 
 
 def aux_loss(routings: list[Routing], batch: tm.Batch, cfg: Experts) -> Any:
-    """Weighted balance and z-losses over the tokens that are no padding."""
+    """Return the weighted balance and z-losses over the tokens that are not padding."""
     counts = torch.ones_like(batch.tokens, dtype=torch.bool)
     for given in (batch.segments, batch.key_mask):
         counts = counts if given is None else counts & (given != 0)

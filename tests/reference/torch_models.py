@@ -1,8 +1,8 @@
 """Readable PyTorch versions of the model families, with mudd_core's parameter names and layouts.
 
-A model here is one function of (params, tokens): no modules, no fused attention, score matrices in full. The
-tests compare logits, loss and every gradient with these (`torch_training.py`); `check_goldens.py` compares these
-with the original programs.
+A model here is one function of (params, tokens): no modules, no fused attention, full score matrices. The tests compare
+logits, loss and every gradient with these (`torch_training.py`); `check_goldens.py` compares these with the original
+programs.
 
 Parameters (contracts 10 and 11): `embed` [V, D], `blocks.<l>.attn.{q,k,v,o}.{w,b}` [in, out],
 `blocks.<l>.attn.norm.*`, `blocks.<l>.ffn.{gate,up,down}.{w,b}`, `blocks.<l>.ffn.norm.*`,
@@ -55,22 +55,22 @@ class Gpt2Config:
     tied: bool = True
 
     def drop(self, place: str, x: Tensor) -> Tensor:
-        """Dropout at a place of the model: none."""
+        """Return x without dropout; a subclass may add it at a place of the model."""
         return x
 
 
 class OtherConfig(Protocol):
-    """A family in a file of its own brings its formulas with it."""
+    """A family in a separate file, which has its formulas."""
 
     @property
     def vocab_size(self) -> int:
-        """Ids."""
+        """Number of ids."""
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Name to shape of every parameter."""
+        """Return the shape of every parameter by name."""
 
     def logits(self, p: Params, batch: Batch) -> Tensor:
-        """Logits [B, T, V]."""
+        """Return logits [B, T, V]."""
 
 
 Config = LlamaConfig | Gpt2Config | OtherConfig
@@ -80,7 +80,7 @@ Config = LlamaConfig | Gpt2Config | OtherConfig
 class Batch:
     """tokens [B, T]; positions, segments and key_mask [B, T] or None (contracts 14).
 
-    named: gets every value inside a model with mudd_core's name of it, and returns what the model goes on with.
+    named: called with every value inside a model and mudd_core's name for it; the model continues with its result.
     """
 
     tokens: Tensor
@@ -102,7 +102,7 @@ def layer_norm(x: Tensor, gain: Tensor, bias: Tensor, eps: float) -> Tensor:
 
 
 def rope(x: Tensor, positions: Tensor, base: float) -> Tensor:
-    """x [B, T, H, d], positions [B, T]; angles in float64, then rounded to the type of x."""
+    """Rotate x [B, T, H, d] by positions [B, T]; angles are computed in float64, then rounded to the type of x."""
     half = x.shape[-1] // 2
     theta = base ** (-torch.arange(half, dtype=torch.float64) / half)
     angle = positions.to(torch.float64)[:, :, None, None] * theta
@@ -119,7 +119,7 @@ def causal_attention(
     part: str = "",
     drop: Callable[[Tensor], Tensor] = lambda p: p,
 ) -> Tensor:
-    """q [B, T, H, d], k and v [B, T, G, d] -> [B, T, H*d]; a row that sees no key gives zeros. part: its name."""
+    """Return [B, T, H*d] for q [B, T, H, d], k and v [B, T, G, d]; a row without keys gets zeros. part: its name."""
     B, T, H, d = q.shape
     q, k = named_heads(batch, part + "queries", q), named_heads(batch, part + "keys", k)
     k = k.repeat_interleave(H // k.shape[2], dim=2)
@@ -137,7 +137,7 @@ def causal_attention(
 
 
 def named_heads(batch: Batch, name: str, x: Tensor) -> Tensor:
-    """x [B, T, H, d] by its name, under which the heads are side by side."""
+    """Name x [B, T, H, d], with the heads side by side."""
     return batch.named(name, x.flatten(2)).unflatten(2, x.shape[2:])
 
 
@@ -155,7 +155,7 @@ def _split(x: Tensor, heads: int) -> Tensor:
 
 
 def llama_logits(p: Params, batch: Batch, cfg: LlamaConfig) -> Tensor:
-    """Logits [B, T, V]."""
+    """Return logits [B, T, V]."""
     x = batch.named("embed.out", p["embed"][batch.tokens])
     for layer in range(cfg.layers):
         b, f = f"blocks.{layer}.", f"blocks.{layer}.ffn."
@@ -169,7 +169,7 @@ def llama_logits(p: Params, batch: Batch, cfg: LlamaConfig) -> Tensor:
 
 
 class LlamaAttention(Protocol):
-    """What attention needs of a config."""
+    """The config fields that attention reads."""
 
     @property
     def heads(self) -> int: ...
@@ -182,7 +182,7 @@ class LlamaAttention(Protocol):
 
 
 def llama_attention(p: Params, x: Tensor, batch: Batch, cfg: LlamaAttention, a: str) -> Tensor:
-    """The branch `a` [B, T, D], without the residual."""
+    """Return the branch `a` [B, T, D], without the residual."""
     n = batch.named(a + "in", rms_norm(x, p[a + "norm.gain"], cfg.norm_eps))
     q, k, v = (
         _split(batch.named(a + m, n @ p[f"{a}{m}.w"]), heads)
@@ -193,7 +193,7 @@ def llama_attention(p: Params, x: Tensor, batch: Batch, cfg: LlamaAttention, a: 
 
 
 def gpt2_logits(p: Params, batch: Batch, cfg: Gpt2Config) -> Tensor:
-    """Logits [B, T, V]."""
+    """Return logits [B, T, V]."""
     named = batch.named
     x = named("embed.out", cfg.drop("embed", p["embed"][batch.tokens] + p["pos_embed"][_positions(batch)]))
     for layer in range(cfg.layers):
@@ -215,7 +215,7 @@ def gpt2_logits(p: Params, batch: Batch, cfg: Gpt2Config) -> Tensor:
 
 
 def parameter_shapes(cfg: Config) -> dict[str, tuple[int, ...]]:
-    """Name to shape of every parameter of `cfg`."""
+    """Return the shape of every parameter of `cfg` by name."""
     if not isinstance(cfg, LlamaConfig | Gpt2Config):
         return cfg.shapes()
     D, V, inner = cfg.d_model, cfg.vocab_size, cfg.ffn
@@ -244,7 +244,7 @@ def parameter_shapes(cfg: Config) -> dict[str, tuple[int, ...]]:
 
 
 def random_params(cfg: Config, seed: int = 0, std: float = 0.08) -> dict[str, Array]:
-    """Normal weights; gains around 1 and biases around 0, so that no path is trivially zero or one."""
+    """Return normal weights; gains around 1 and biases around 0, so that no path is trivially zero or one."""
     rng = np.random.default_rng(seed)
     params = {}
     for name, shape in sorted(parameter_shapes(cfg).items()):
@@ -252,13 +252,13 @@ def random_params(cfg: Config, seed: int = 0, std: float = 0.08) -> dict[str, Ar
         if name.endswith("gain"):
             x += 1.0
         elif name.endswith("mix.bias"):
-            x[:, -1] += 1.0  # as it starts: mostly the newest state
+            x[:, -1] += 1.0  # as initialized: mostly the newest state
         params[name] = x.astype(np.float32)
     return params
 
 
 def model_logits(p: Params, batch: Batch, cfg: Config) -> Tensor:
-    """Logits of the family, picked by the type of cfg."""
+    """Return the logits of the family, chosen by the type of cfg."""
     if not isinstance(cfg, LlamaConfig | Gpt2Config):
         return cfg.logits(p, batch)
     return gpt2_logits(p, batch, cfg) if isinstance(cfg, Gpt2Config) else llama_logits(p, batch, cfg)
@@ -274,6 +274,6 @@ def make_batch(
     segments: Array | None = None,
     key_mask: Array | None = None,
 ) -> Batch:
-    """Batch of int64 tensors from arrays [B, T] of any integer or boolean type."""
+    """Return a batch of int64 tensors from arrays [B, T] of any integer or boolean type."""
     ids = torch.from_numpy(np.ascontiguousarray(tokens, dtype=np.int64))
     return Batch(ids, _tensor(positions), _tensor(segments), _tensor(key_mask))

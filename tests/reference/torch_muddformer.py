@@ -1,7 +1,7 @@
 """MUDDFormer and its ablations in plain PyTorch (docs/maths/muddformer.md), with mudd_core's parameter names.
 
-Written from the equations: all states stacked, weights [B, T, C, l] in full, nothing fused. Beside the parameters of
-torch_models.py: `blocks.<n>.attn.norm_{q,k,v}.*`, `blocks.<n>.attn.{q,k}_norm.gain`, `blocks.<n>.mix.{w1,w2,bias}`,
+Written from the equations: all states stacked, full weights [B, T, C, l], nothing fused. In addition to the parameters
+of torch_models.py: `blocks.<n>.attn.norm_{q,k,v}.*`, `blocks.<n>.attn.{q,k}_norm.gain`, `blocks.<n>.mix.{w1,w2,bias}`,
 `blocks.<n>.mix.{gain,post_gain}`, `states.<j>.norm.gain`.
 """
 
@@ -30,7 +30,7 @@ def depth_mix(
     eps: float = 1e-6,
     norm_eps: float = 1e-6,
 ) -> list[Tensor]:
-    """The op of this name: bias, w1, w2, generator gain, four gains of streams, newest, states; the streams."""
+    """Return the streams of the op depth_mix for bias, w1, w2, generator gain, four stream gains, newest, states."""
     bias, w1, w2, generator_gain, *rest = inputs
     gains, given, states = rest[:4], rest[4], [x for x in rest[5:] if x is not None]
     newest = states[-1] if given is None else given
@@ -76,15 +76,15 @@ class MuddConfig:
 
     @property
     def single(self) -> bool:
-        """One input for the whole block."""
+        """True if the whole block has one input."""
         return self.streams == "x" or not any(self.sources)
 
     def count(self, layer: int) -> int:
-        """Mixtures made after a block."""
+        """Return the number of mixtures after a block."""
         return 1 if layer == self.layers - 1 else len(self.streams)
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Name to shape of every parameter."""
+        """Return the shape of every parameter by name."""
         D, head = self.d_model, self.d_model // self.heads
         shapes: dict[str, tuple[int, ...]] = {"embed": (self.vocab_size, D)}
         norms = ["final_norm"]
@@ -114,7 +114,7 @@ class MuddConfig:
         return shapes
 
     def mix_shapes(self, n: int) -> dict[str, tuple[int, ...]]:
-        """Parameters of the mixing after block n."""
+        """Return the shapes of the mixing parameters after block n."""
         count, width = len(self.sources[n]), self.hidden[n]
         if not count:
             return {}
@@ -128,11 +128,11 @@ class MuddConfig:
         return shapes
 
     def logits(self, p: Params, batch: tm.Batch) -> Tensor:
-        """Logits [B, T, V]."""
+        """Return logits [B, T, V]."""
         return self.route(p, batch)[0]
 
     def route(self, p: Params, batch: tm.Batch) -> tuple[Tensor, list[Routing]]:
-        """(logits, the routing of every layer with experts)."""
+        """Return (logits, the routing of every layer with experts)."""
         routings: list[Routing] = []
         x = batch.named("embed.out", p["embed"][batch.tokens])
         states = [x]
@@ -146,13 +146,13 @@ class MuddConfig:
         return h @ (p["embed"] if self.tied else p["head"]).T, routings
 
     def norm(self, p: Params, x: Tensor, name: str) -> Tensor:
-        """LayerNorm or RMSNorm of this name."""
+        """Apply the LayerNorm or RMSNorm of this name."""
         if self.pythia:
             return tm.layer_norm(x, p[f"{name}.gain"], p[f"{name}.bias"], self.norm_eps)
         return tm.rms_norm(x, p[f"{name}.gain"], self.norm_eps)
 
     def mixed(self, p: Params, n: int, states: list[Tensor], batch: tm.Batch) -> Streams:
-        """Inputs q, k, v, r of block n + 1; behind the last block x."""
+        """Return the inputs q, k, v, r of block n + 1; after the last block x."""
         newest, chosen = states[-1], self.sources[n]
         last = n == self.layers - 1
         if not chosen:
@@ -174,7 +174,7 @@ class MuddConfig:
         return dict.fromkeys("qkvr", made["x"]) if names == "x" else {c: made.get(c, newest) for c in "qkvr"}
 
     def weights(self, p: Params, n: int, newest: Tensor, batch: tm.Batch) -> Tensor:
-        """[B, T, C, l], or broadcast to it where static."""
+        """Return weights [B, T, C, l]; static weights broadcast to that shape."""
         m = f"blocks.{n}.mix."
         bias = p[m + "bias"]
         if not self.hidden[n]:
@@ -186,7 +186,7 @@ class MuddConfig:
         return batch.named(m + "weights", dynamic.unflatten(-1, bias.shape) + bias)
 
     def block(self, p: Params, n: int, streams: Streams, batch: tm.Batch, routings: list[Routing]) -> Tensor:
-        """Output of block n; routings grows by its own where it has experts."""
+        """Return the output of block n; append its routing to routings if it has experts."""
         b, a, f = f"blocks.{n}.", f"blocks.{n}.attn.", f"blocks.{n}.ffn."
         one = self.single or (n == 0 and self.first_norms == 1)
 
@@ -216,7 +216,7 @@ class MuddConfig:
         return batch.named(b + "out", h + y)
 
     def rotated(self, x: Tensor, batch: tm.Batch) -> Tensor:
-        """RoPE on the first share of each head."""
+        """Apply RoPE to the first fraction of each head."""
         width = int(x.shape[-1] * self.rope_fraction)
         positions = tm._positions(batch)
         return torch.cat([tm.rope(x[..., :width], positions, 10000.0), x[..., width:]], -1)
@@ -227,5 +227,5 @@ class MuddMixture(Experts, MuddConfig):
     """A MUDDFormer whose feed-forward parts are mixtures of experts."""
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Name to shape of every parameter."""
+        """Return the shape of every parameter by name."""
         return self.with_experts(super().shapes(), self.layers)

@@ -17,7 +17,7 @@ from reference.torch_models import Batch, Params, _positions, _split, named_head
 
 @dataclass(frozen=True)
 class Mup:
-    """Sizes and options as in docs/maths/mup.md, 1.1 to 1.4; window: what sums of sqrelu and elu are divided by."""
+    """Sizes and options as in docs/maths/mup.md, 1.1 to 1.4; window: the divisor of the sums of sqrelu and elu."""
 
     vocab_size: int
     layers: int
@@ -38,7 +38,7 @@ class Mup:
     std: float = 0.3
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Name to shape of every parameter."""
+        """Return the shape of every parameter by name."""
         D, hd = self.d_model, self.d_model // self.heads
         kv = (self.kv_heads or self.heads) * hd
         inner = ("gate", "up") if self.activation == "swiglu" else ("up",)
@@ -62,24 +62,24 @@ class Mup:
         return shapes
 
     def rms(self, p: Params, x: Tensor, name: str) -> Tensor:
-        """RMSNorm over the last axis."""
+        """Apply RMSNorm over the last axis."""
         y = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.norm_eps)
         return y * p[f"{name}.gain"] if self.gains else y
 
     def product(self, p: Params, x: Tensor, name: str) -> Tensor:
-        """x W (+ b)."""
+        """Return x W (+ b)."""
         y = x @ p[f"{name}.w"]
         return y + p[f"{name}.b"] if self.biases else y
 
     def weights(self, s: Tensor, see: Tensor) -> Tensor:
-        """Scores to what values are weighted with."""
+        """Return the attention weights for the scores."""
         if self.scores == "softmax":
             return s.masked_fill(~see, torch.finfo(s.dtype).min).softmax(-1) * see
         a = (F.relu(s) ** 2 if "sqrelu" in self.scores else F.elu(s) + 1) * see
         return a / (self.norm_eps + a.sum(-1, keepdim=True) if "norm" in self.scores else self.window)
 
     def attention(self, p: Params, x: Tensor, batch: Batch, a: str) -> Tensor:
-        """Heads side by side [B, T, H*hd]."""
+        """Return the heads side by side [B, T, H*hd]."""
         groups = self.kv_heads or self.heads
         q, k, v = (
             _split(batch.named(f"{a}.{m}", self.product(p, x, f"{a}.{m}")), n)
@@ -102,7 +102,7 @@ class Mup:
         return batch.named(f"{a}.heads", torch.einsum("bhqk,bkhd->bqhd", w, v).flatten(2))
 
     def feed_forward(self, p: Params, x: Tensor, batch: Batch, f: str) -> Tensor:
-        """Inner activations [B, T, F]."""
+        """Return the inner activations [B, T, F]."""
         up = batch.named(f"{f}.up", self.product(p, x, f"{f}.up"))
         if self.activation == "swiglu":
             return F.silu(batch.named(f"{f}.gate", self.product(p, x, f"{f}.gate"))) * up
@@ -113,7 +113,7 @@ class Mup:
         return F.relu(up) ** (2 if self.activation == "sqrelu" else 1)
 
     def logits(self, p: Params, batch: Batch) -> Tensor:
-        """Logits [B, T, V]."""
+        """Return logits [B, T, V]."""
         x = p["embed"][batch.tokens]
         if self.embed_norm:
             x = self.rms(p, x, "embed_norm")

@@ -19,7 +19,7 @@ from reference.torch_models import Batch, Params, _positions, _split, causal_att
 
 @dataclass(frozen=True)
 class Tokenformer:
-    """Sizes and options as in docs/maths/tokenformer.md, 1 and 2; slots: of qkv, output, feed-forward."""
+    """Sizes and options as in docs/maths/tokenformer.md, 1 and 2; slots: for qkv, output, feed-forward."""
 
     vocab_size: int
     layers: int
@@ -28,7 +28,7 @@ class Tokenformer:
     slots: tuple[int, int, int]
     max_positions: int
     norm: str = "l2_norm_gelu"
-    gelu: str = "tanh"  # or none: the exact form, in PyTorch's words
+    gelu: str = "tanh"  # or none, PyTorch's name for the exact form
     eps: float = 1e-5
     zoom: int = 0
     scales: tuple[float, float, float] = (1.0, 1.0, 1.0)
@@ -38,10 +38,10 @@ class Tokenformer:
     gain_offset: float = 1.0
     tied: bool = True
     divide_logits: bool = True
-    std: float = 0.5  # of random parameters: logits are divided, small ones would leave no gradient
+    std: float = 0.5  # of random parameters; logits are divided, so smaller values would leave no gradient
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Name to shape of every parameter."""
+        """Return the shape of every parameter by name."""
         D, shapes = self.d_model, self.outer_shapes()
         groups = {"attn.q": 0, "attn.k": 0, "attn.v": 0, "attn.o": 1, "ffn": 2}
         for layer in range(self.layers):
@@ -53,7 +53,7 @@ class Tokenformer:
         return shapes
 
     def outer_shapes(self) -> dict[str, tuple[int, ...]]:
-        """What stands around the blocks."""
+        """Return the shapes of the parameters outside of blocks."""
         D, V = self.d_model, self.vocab_size
         shapes: dict[str, tuple[int, ...]] = {
             "embed": (V, D),
@@ -67,7 +67,7 @@ class Tokenformer:
         return shapes
 
     def logits(self, p: Params, batch: Batch) -> Tensor:
-        """Logits [B, T, V]."""
+        """Return logits [B, T, V]."""
         x = p["embed"][batch.tokens]
         if self.positions == "learned":
             x = x + p["pos_embed"][_positions(batch)]
@@ -82,7 +82,7 @@ class Tokenformer:
         return batch.named("final_norm.out", h / scale) @ p["embed" if self.tied else "head"].T
 
     def block(self, p: Params, name: str, x: Tensor, batch: Batch) -> Tensor:
-        """One layer."""
+        """Return the output of one layer."""
         a, f = name + "attn.", name + "ffn."
         u = batch.named(a + "in", F.layer_norm(x, (self.d_model,)))
         q, k, v = (_split(batch.named(a + m, self.pattention(p, a + m, u, 0)), self.heads) for m in "qkv")
@@ -94,12 +94,12 @@ class Tokenformer:
         return batch.named(name + "out", x + batch.named(f + "out", self.pattention(p, name + "ffn", u, 2)))
 
     def rotated(self, x: Tensor, positions: Tensor) -> Tensor:
-        """The first share of each head rotated."""
+        """Rotate the first fraction of each head."""
         turned = int(x.shape[-1] * self.rope_fraction)
         return torch.cat([rope(x[..., :turned], positions, 10000.0), x[..., turned:]], -1)
 
     def pattention(self, p: Params, name: str, x: Tensor, group: int) -> Tensor:
-        """Attention of x to the tokens `name`."""
+        """Return the attention of x to the parameter tokens `name`."""
         a = x @ p[name + ".key"].T
         if self.biases:
             a = a + p[name + ".key_bias"]
@@ -108,7 +108,7 @@ class Tokenformer:
         return y + p[name + ".value_bias"] if self.biases else y
 
     def theta(self, a: Tensor, tau: float) -> Tensor:
-        """What becomes of the scores; a row of zeros stays zeros and has no gradient."""
+        """Return Theta of the scores; a row of zeros stays zero and has no gradient."""
 
         def unit(u: Tensor) -> Tensor:
             norm = u.norm(dim=-1, keepdim=True)
@@ -127,7 +127,7 @@ class Tokenformer:
 
 
 def sinusoids(positions: Tensor, width: int) -> Tensor:
-    """[B, T, width]: sines, then cosines."""
+    """Return [B, T, width]: sines, then cosines."""
     half = width // 2
     scale = torch.exp(-math.log(10000.0) * torch.arange(half, dtype=torch.float64) / max(1, half - 1))
     angle = positions[:, :, None].to(torch.float64) * scale
@@ -147,7 +147,7 @@ class DenseBaseline:
     std: float = 0.2
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Name to shape of every parameter."""
+        """Return the shape of every parameter by name."""
         D, inner = self.d_model, self.ffn
         matrices = {f"attn.{m}": (D, D) for m in "qkvo"} | {"ffn.up": (D, inner), "ffn.down": (inner, D)}
         shapes: dict[str, tuple[int, ...]] = {"embed": (self.vocab_size, D)}
@@ -159,7 +159,7 @@ class DenseBaseline:
         return shapes | {f"{norm}.{which}": (D,) for norm in norms for which in ("gain", "bias")}
 
     def logits(self, p: Params, batch: Batch) -> Tensor:
-        """Logits [B, T, V]."""
+        """Return logits [B, T, V]."""
 
         def norm(name: str, x: Tensor) -> Tensor:
             return F.layer_norm(x, (self.d_model,), 1 + p[name + ".gain"], p[name + ".bias"], 1e-5)

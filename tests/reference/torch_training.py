@@ -1,4 +1,4 @@
-"""What the tests ask of a PyTorch model: loss and gradients, steps of AdamW, greedy tokens."""
+"""Results of a PyTorch model for the tests: loss and gradients, steps of AdamW, greedy tokens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from reference.torch_models import Array, Batch, Config, Params, make_batch, mod
 
 
 class Result(NamedTuple):
-    """logits [B, T, V], mean loss over the counted targets, gradient of that mean by parameter name."""
+    """Logits [B, T, V], mean loss over the counted targets, and gradient of that mean by parameter name."""
 
     logits: Array
     loss: float
@@ -22,7 +22,7 @@ class Result(NamedTuple):
 
 
 def training_loss(p: Params, batch: Batch, targets: Tensor, cfg: Config) -> tuple[Tensor, Tensor]:
-    """(logits, mean loss with the auxiliary ones)."""
+    """Return (logits, mean loss with the auxiliary losses)."""
     if hasattr(cfg, "aux_loss"):  # a mixture of experts
         logits, routings = cfg.route(p, batch)
         return logits, mean_loss(logits, targets) + cfg.aux_loss(routings, batch)
@@ -31,7 +31,7 @@ def training_loss(p: Params, batch: Batch, targets: Tensor, cfg: Config) -> tupl
 
 
 def mean_loss(logits: Tensor, targets: Tensor) -> Tensor:
-    """Mean cross-entropy in nats over targets >= 0; negative targets are ignored."""
+    """Return the mean cross-entropy in nats over targets >= 0; negative targets are ignored."""
     flat = targets.reshape(-1)
     flat = torch.where(flat < 0, torch.full_like(flat, -100), flat)
     return F.cross_entropy(logits.reshape(flat.numel(), -1), flat, ignore_index=-100)
@@ -48,7 +48,7 @@ def loss_and_grads(
     key_mask: Array | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> Result:
-    """One forward and backward pass with autograd in `dtype` (float32, or float64 as the better oracle)."""
+    """Run one forward and backward pass with autograd in `dtype` (float32, or float64 for a more exact reference)."""
     p = {k: torch.tensor(np.asarray(v), dtype=dtype, requires_grad=True) for k, v in params.items()}
     batch = make_batch(tokens, positions, segments, key_mask)
     logits, loss = training_loss(
@@ -71,10 +71,10 @@ def adamw_steps(
     clip: float = 1.0,
     decayed: set[str] | None = None,
 ) -> tuple[dict[str, Array], list[float], list[float]]:
-    """Steps of torch.optim.AdamW, one per (tokens, targets).
+    """Run steps of torch.optim.AdamW, one per (tokens, targets).
 
-    Returns (parameters, losses, grad norms before clipping).
-    `decayed` names the parameters with decay; default: those with two or more dimensions. clip 0 is off.
+    Return (parameters, losses, grad norms before clipping). `decayed` lists the parameters with decay; default: all
+    with two or more dimensions. clip 0 is off.
     """
     p = {k: torch.tensor(np.asarray(v), dtype=torch.float32, requires_grad=True) for k, v in params.items()}
     decayed = {k for k, t in p.items() if t.dim() >= 2} if decayed is None else decayed
@@ -95,7 +95,7 @@ def adamw_steps(
 
 
 def greedy(params: dict[str, Array], prompt: Array, count: int, cfg: Config) -> Array:
-    """Continuation [B, count] by full forward passes, the largest logit each time. prompt [B, T0]."""
+    """Return a continuation [B, count] by full forward passes, the largest logit each time. prompt [B, T0]."""
     p = {k: torch.tensor(np.asarray(v), dtype=torch.float32) for k, v in params.items()}
     ids = torch.from_numpy(np.ascontiguousarray(prompt, dtype=np.int64))
     with torch.no_grad():
