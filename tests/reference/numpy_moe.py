@@ -57,7 +57,7 @@ def route(
     capacity_scope: str = "sequence",
     drop_policy: str = "position",
 ) -> Any:
-    """Return (gates, experts with -1 for dropped, metrics [B, 4 E + 3], probabilities, gates and experts before drops)."""
+    """Return (gates, experts with -1 for dropped, metrics [B, 4 E + 3], probabilities, gates and experts undropped)."""
     z = np.asarray(x, np.float64) @ np.asarray(w, np.float64)
     top = z.max(-1, keepdims=True)
     lse = np.log(np.exp(z - top).sum(-1, keepdims=True)) + top

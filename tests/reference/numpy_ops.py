@@ -237,7 +237,7 @@ def cross_entropy(hidden: ArrayLike, head: ArrayLike, targets: Ints) -> LossSums
 
 
 def guessed(hidden: ArrayLike, head: ArrayLike, targets: Ints) -> F64:
-    """Return [B, 2] for targets [B, T]: the count with the largest logit (the first of equal ones), and the fraction."""
+    """Return [B, 2] for targets [B, T]: how many have the largest logit (the first of ties), and the fraction."""
     t = np.asarray(targets)
     hits = (np.argmax(f64(hidden) @ f64(head).T, -1).reshape(t.shape) == t).sum(-1)
     return np.stack([hits, hits / np.maximum(1, (t >= 0).sum(-1))], -1)

@@ -95,7 +95,7 @@ def sgd(
     decay: float,
     nesterov: bool = True,
 ) -> tuple[F64, F64]:
-    """Return (w, m) after one update of SGD with momentum, by default Nesterov's. decay: the fraction subtracted of w."""
+    """Return (w, m) after one update of SGD with momentum, by default Nesterov's. decay: the fraction of w removed."""
     w_, g = f64(w), f64(grad)
     m_ = np.asarray(momentum * f64(m) + g)
     step = g + momentum * m_ if nesterov else m_

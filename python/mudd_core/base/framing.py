@@ -1,9 +1,9 @@
 """Framed records, and the small part of protobuf that TensorBoard's events and tf.train.Example need.
 
-A record is its length (u64), the masked CRC-32C of those eight bytes, the payload, the masked CRC-32C of the payload.
-TensorBoard's own library brings protobuf and imports PyTorch if that is installed (three seconds and 190 MiB). Message
-fields used, of tensorflow.Event: wall_time 1 (double), step 2 (varint), file_version 3 (text), summary 5 {value 1
-{tag 1 (text), simple_value 2 (float)}}, session_log 7 {status 1 (varint)}; of a value that is a text: tensor 8
+A record is its length (u64), the masked CRC-32C of those eight bytes, the payload, and the masked CRC-32C of the
+payload. TensorBoard's own library needs protobuf and imports PyTorch if that is installed (three seconds and 190 MiB).
+The fields of a tensorflow.Event used here: wall_time 1 (double), step 2 (varint), file_version 3 (text), summary 5
+{value 1 {tag 1 (text), simple_value 2 (float)}}, session_log 7 {status 1 (varint)}. A text value has instead: tensor 8
 {dtype 1 (varint), string_val 8 (bytes)}, metadata 9 {plugin_data 1 {name 1}}.
 """
 
@@ -62,7 +62,7 @@ _STRING = 7  # DT_STRING
 
 
 def _float32(value: float) -> bytes:
-    """Pack a number as float32; one beyond its range as an infinity of its sign."""
+    """Pack a value as float32; a value beyond its range becomes an infinity of the same sign."""
     try:
         return struct.pack("<f", value)
     except OverflowError:
@@ -70,7 +70,7 @@ def _float32(value: float) -> bytes:
 
 
 class EventFile:
-    """Appends scalars to one event file. A viewer that reads the folder forgets steps from `purge_step` on."""
+    """Appends scalars to one event file. A viewer that reads the folder discards steps from `purge_step` on."""
 
     def __init__(self, folder: Path, purge_step: int | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -81,14 +81,14 @@ class EventFile:
             self._write(purge_step, block(7, b"\x08" + varint(_SESSION_START)))
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
-        """One value for each tag at this step."""
+        """Write one value for each tag at this step."""
         summary = b"".join(
             block(1, block(1, tag.encode()) + b"\x15" + _float32(value)) for tag, value in values.items()
         )
         self._write(step, block(5, summary))
 
     def text(self, step: int, tag: str, text: str) -> None:
-        """A text summary."""
+        """Write a text summary."""
         tensor = b"\x08" + varint(_STRING) + block(8, text.encode())
         metadata = block(1, block(1, b"text"))
         value = block(1, tag.encode()) + block(8, tensor) + block(9, metadata)
@@ -102,21 +102,21 @@ class EventFile:
         self._file.write(framed(event))
 
     def flush(self) -> None:
-        """Hand everything to the system."""
+        """Hand all buffered records to the system."""
         self._file.flush()
 
     def close(self) -> None:
-        """Write the rest and close."""
+        """Write the buffered records and close the file."""
         self._file.close()
 
 
 class EventFiles:
-    """The rows of a run as TensorBoard events; the file is made with the first row."""
+    """The metrics of a run as TensorBoard events; the file is created with the first entry."""
 
     def __init__(self, folder: Path, resumed_step: int | None = None, flush_every: int = 1) -> None:
-        """resumed_step: later steps of earlier files are forgotten; None: none are.
+        """resumed_step: viewers discard later steps of earlier files; None: they discard nothing.
 
-        flush_every: steps after which rows are handed to the system; a save does it too.
+        flush_every: number of steps after which entries are handed to the system; a save does it too.
         """
         self._folder = folder
         self._flush_every, self._flushed = flush_every, resumed_step or 0
@@ -125,21 +125,21 @@ class EventFiles:
 
     def _opened(self) -> EventFile:
         if self._file is None:
-            # A run that was killed before its first checkpoint has left events too.
+            # A run that was killed before its first checkpoint may have left events.
             step = self._resumed_step
             purges = step is not None and (step > 0 or any(self._folder.glob(f"{_NAME}.*")))
             self._file = EventFile(self._folder, (step or 0) + 1 if purges else None)
         return self._file
 
     def append(self, step: int, scalars: Mapping[str, float]) -> None:
-        """Write the numbers of a row, which is flushed if that is due."""
+        """Write the metrics of a step, and flush them if that is due."""
         self._opened().scalars(step, scalars)
         if step // self._flush_every != self._flushed // self._flush_every:
             self.flush()
             self._flushed = step
 
     def add(self, step: int, scalars: Mapping[str, float], texts: Mapping[str, str] | None = None) -> None:
-        """Further tags of a step."""
+        """Write further tags of a step."""
         opened = self._opened()
         if scalars:
             opened.scalars(step, scalars)
@@ -147,11 +147,11 @@ class EventFiles:
             opened.text(step, tag, text)
 
     def flush(self) -> None:
-        """Hand everything to the system."""
+        """Hand all buffered records to the system."""
         if self._file is not None:
             self._file.flush()
 
     def close(self) -> None:
-        """Write the rest and close."""
+        """Write the buffered records and close the file."""
         if self._file is not None:
             self._file.close()

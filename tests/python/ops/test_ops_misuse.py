@@ -127,7 +127,7 @@ SHAPES = st.one_of(
 
 @st.composite
 def arrays(draw: st.DrawFn) -> Any:
-    """Arrays of up to five axes with any memory layout; values small enough to be valid ids sometimes."""
+    """Draw arrays of up to five axes with any memory layout; some values are small enough to be valid ids."""
     dtype = np.dtype(draw(st.sampled_from(DTYPES)))
     shape = draw(SHAPES)
     seed = draw(st.integers(0, 5))
