@@ -67,7 +67,7 @@ def _no_duplicates(pairs: list[tuple[str, Json]]) -> JsonObject:
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 class _Decoder:
@@ -114,7 +114,7 @@ class _Decoder:
     def shard_file(self, raw: Json) -> ShardFile:
         crc = self.text(raw, "crc32c")
         if len(crc) != 8 or not _HEX.fullmatch(crc):
-            self.refuse(f"has a checksum that is none: {crc!r}")
+            self.refuse(f"has an invalid checksum: {crc!r}")
         return ShardFile(bytes=self.number(raw, "bytes"), crc32c=int(crc, 16))
 
     def tensor(self, name: str, raw: Json, files: dict[str, ShardFile]) -> Tensor:
@@ -130,7 +130,7 @@ class _Decoder:
             if begin == end and len(slices) > 1:
                 self.refuse(f"has an empty slice of tensor {name!r}")
             if part != slice_of(shape, (begin, end), part.file, (part.begin, part.end), part.crcs):
-                self.refuse(f"cuts tensor {name!r} elsewhere than between rows")
+                self.refuse(f"does not split tensor {name!r} between rows")
             at = end
         if at != math.prod(shape) or not slices:
             self.refuse(f"has slices of {at} elements of tensor {name!r}, which has {math.prod(shape)}")
@@ -141,9 +141,9 @@ class _Decoder:
         if file not in files:
             self.refuse(f"puts tensor {name!r} into {file!r}, which it does not list")
         if len(place) != 2 or not place[0] <= place[1] <= files[file].bytes:
-            self.refuse(f"gives tensor {name!r} a range outside its file")
+            self.refuse(f"has a range outside its file for tensor {name!r}")
         if not _HEX.fullmatch(crcs):
-            self.refuse(f"gives tensor {name!r} checksums that are none")
+            self.refuse(f"has invalid checksums for tensor {name!r}")
         return Slice(
             file=file,
             begin=place[0],

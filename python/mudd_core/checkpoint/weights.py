@@ -138,7 +138,7 @@ def _tensors_of(path: Path) -> dict[str, StoredTensor]:
     for index, (name, dtype, shape, begin, _) in enumerate(file.tensors()):
         held = dtypes.numpy_dtype(dtype)
         if held is None:
-            raise FormatError(str(path), 8, f"tensor {name!r} has dtype {dtype}, which has no NumPy equal")
+            raise FormatError(str(path), 8, f"tensor {name!r} has dtype {dtype}, which NumPy does not have")
         out[name] = StoredTensor(shape, held, partial(_read, file, index, shape, held), Place(path, begin))
     return out
 

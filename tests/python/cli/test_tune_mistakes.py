@@ -97,7 +97,7 @@ CASES: dict[str, tuple[Spoil, tuple[str, ...], int, str]] = {
     ),
     "a template that is not there": (lambda _: None, ("data.template=no.jinja",), 2, "got 'no.jinja': No such file"),
     "a template that raises": (template(RAISES), ("data.template=t.jinja",), 2, "no tools here"),
-    "a template that loops": (template(LOOP), ("data.template=t.jinja",), 2, "is not done after 0.5 s"),
+    "a template that loops": (template(LOOP), ("data.template=t.jinja",), 2, "takes longer than 0.5 s"),
     "a template that is none": (template("{% if %}"), ("data.template=t.jinja",), 2, "is no Jinja template"),
     "an unknown role": (
         last_record({"messages": [{"role": "bot", "content": "x"}]}),

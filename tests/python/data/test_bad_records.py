@@ -167,7 +167,7 @@ def test_what_cannot_drop_records_is_refused(tmp_path: Path) -> None:
     config = cases.config_of(
         "pack", tmp_path, "stream", "data.bad_records=drop", f"data.eval_path={tmp_path}"
     )
-    with pytest.raises(UserError, match=r"by their number, which data\.bad_records=drop changes"):
+    with pytest.raises(UserError, match=r"by their index, which data\.bad_records=drop changes"):
         prepare(config, progress=quiet)
     for pipeline in ("megatron", "ids", "synthetic"):
         with pytest.raises(UserError, match=f"data.pipeline={pipeline} has no records that can be dropped"):

@@ -78,7 +78,7 @@ def test_checksums_of_blocks_are_sealed(copy: Path) -> None:
         ids[0] = ids[0] ^ 1
         file["valid/ids_crc32c"][...] = _core.crc32c_blocks(ids[...])
     with pytest.raises(
-        FormatError, match="its totals, hashes or checksums are not those it was written with"
+        FormatError, match="its totals, hashes or checksums have changed since it was written"
     ):
         open_cache(copy)
 

@@ -147,7 +147,7 @@ TWICE = "{{ bos_token + bos_token }}{% for t in messages %}{{ t.content + eos_to
             "{{ messages | length }}{{ messages[-1].content }}",
             "the text changes when turn 2 or a later one is added",
         ),
-        ("{{ nothing.there }}", "the template refuses it: 'nothing' is undefined"),
+        ("{{ nothing.there }}", "the template rejects it: 'nothing' is undefined"),
         ("{{ ''.__class__.__mro__ }}", "access to attribute '__class__' of 'str' object is unsafe"),
         (
             "{% generation %}{% endgeneration %}{{ messages[0].content }}",
@@ -177,7 +177,7 @@ def test_both_texts_are_shown_where_a_turn_changes_the_text_before_it(tmp_path: 
     [
         (
             "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
-            "not done after 0.5 s",
+            "takes longer than 0.5 s",
         ),
         ("{% if %}", "t.jinja is no Jinja template: Expected an expression"),
     ],

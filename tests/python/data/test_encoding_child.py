@@ -51,7 +51,7 @@ def test_a_killed_process_is_named(source: TokenizerSource) -> None:
     assert child._child is not None
     os.kill(child._child.pid, signal.SIGKILL)
     child._child.code()
-    with pytest.raises(UserError, match=r"ended with signal SIGKILL \(is memory short\?\)"):
+    with pytest.raises(UserError, match=r"ended with signal SIGKILL \(out of memory\?\)"):
         child.encode_documents(TEXTS)
     child.close()
 

@@ -130,7 +130,7 @@ def test_a_plan_has_the_size_of_the_maps(folder: Path, capsys: pytest.CaptureFix
     size = bytes_text(4 * documents + 8 * (documents // 256 + 1) + 4 * windows)
     for steps, expected in (
         (4, []),
-        (10_000_000, [f"  maps          {size} in {folder}/d-cache, made once by "]),
+        (10_000_000, [f"  maps          {size} in {folder}/d-cache, built once by "]),
     ):
         argv = [word for word in words if not word.startswith("train.steps=")]
         assert main(["train", "--config=tiny.py", "--plan", *argv, f"train.steps={steps}"]) == 0

@@ -55,7 +55,7 @@ def test_a_text_that_grows_without_end_is_a_message() -> None:
 
 def test_a_trial_without_end_is_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokenizer_trial, "BASE_SECONDS", 0)
-    with pytest.raises(FormatError, match="not done after 0 s"):
+    with pytest.raises(FormatError, match="takes longer than 0 s"):
         JsonTokenizer(file_of(), "t.json").encode("a")
 
 

@@ -159,7 +159,7 @@ def _open(folder: Path, sealed: bool) -> TokenCache:
         seal = h5.text("seal") if h5.text("format") == FORMAT else None
         if seal is not None and seal != seal_of(h5, path):
             raise FormatError(
-                path, 0, "its totals, hashes or checksums are not those it was written with (seal)"
+                path, 0, "its totals, hashes or checksums have changed since it was written (seal)"
             )
         places = {s: _place(path, h5, s) for s in SPLITS}
         cache = TokenCache(

@@ -79,7 +79,7 @@ class Faults:
             ways = "a template with {% generation %} marks (data.template=FILE)"
             if CHANGES not in self.counts:
                 ways += ", or data.loss_on=last,"
-            hints.append(f"{ways} needs no text that stays")
+            hints.append(f"{ways} accepts turns that change earlier text")
         if REFUSES in self.counts:
             hints.append("data.template=chatml or FILE selects another template")
         return "".join(f"; {hint}" for hint in hints)

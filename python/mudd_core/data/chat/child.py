@@ -159,7 +159,7 @@ def renderer(
             raise
         except Exception as error:
             said = f"{error}" or type(error).__name__
-            raise RefusedError(REFUSES, f"the template refuses it: {said[:500]}") from None
+            raise RefusedError(REFUSES, f"the template rejects it: {said[:500]}") from None
         if size > longest:
             raise RefusedError(TOO_LONG, f"its text has more than {longest:,} characters")
         return without_marks("".join(parts))

@@ -18,7 +18,7 @@ _OF_TURNS = (*_TRAINED, *_EXCLUDED)
 # Programs interpret these marks in different ways.
 _UNCLEAR = ("mask", "loss_mask", "train_detail")
 _OF_RECORDS = ("weight", "train", "trainable", "masked", "loss_weight", "loss_scale")
-_KIND = "a weight that is none"
+_KIND = "an invalid weight"
 
 
 def untrained_turns(turns: list[JsonObject]) -> tuple[int, ...]:

@@ -94,7 +94,7 @@ class Renderer:
     def _death(self) -> str:
         code = self._child.code()
         if -code in (signal.SIGPROF, signal.SIGKILL):
-            return f"the template is not done after {self._seconds:g} s"
+            return f"the template takes longer than {self._seconds:g} s"
         return f"the process that renders ended with {'signal' if code < 0 else 'code'} {abs(code)}"
 
     def close(self) -> None:
@@ -114,6 +114,6 @@ def _require_jinja() -> None:
     if version < _SAFE:
         wanted = ".".join(map(str, _SAFE))
         raise UserError(
-            f"{_ARGUMENT} expected jinja2 {wanted} or later, whose sandbox holds, got {jinja2.__version__}; install "
+            f"{_ARGUMENT} expected jinja2 {wanted} or later, whose sandbox is safe, got {jinja2.__version__}; install "
             f"it: {install_command('jinja2')}"
         )

@@ -102,7 +102,7 @@ class ChildTokenizer:
 
     @staticmethod
     def _died(child: Child) -> UserError:
-        how = child.ending(hint=" (is memory short?)")
+        how = child.ending(hint=" (out of memory?)")
         return UserError(
             f"[data] the process that encodes the text ended with {how}; the same command continues"
         )

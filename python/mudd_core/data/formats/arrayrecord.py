@@ -173,7 +173,7 @@ def record_chunks(file: BoundedFile) -> Iterator[Chunk]:
             first, data = begin, file.read(begin, min(_READ_BYTES, file.size - begin), "a chunk")
         header = _content(data[begin - first : begin - first + needed], begin)
         if len(header) < _HEADER.size:
-            raise file.fault(begin, "the header of a chunk reaches over the end of the file")
+            raise file.fault(begin, "the header of a chunk extends past the end of the file")
         _, size, _, kind_and_count, decoded = _HEADER.unpack_from(header)
         kind, count = kind_and_count & 0xFF, kind_and_count >> 8
         end = max(_end_of(begin, _HEADER.size + size), begin + count)

@@ -21,7 +21,7 @@ def expansion_fault(packed: int, unpacked: int) -> str | None:
     if unpacked <= _FREE + _EXPANSION * packed:
         return None
     return (
-        f"{packed:,} compressed bytes became more than {_FREE >> 20} MiB and {_EXPANSION} times their number: "
+        f"{packed:,} compressed bytes expand to more than {_FREE >> 20} MiB and {_EXPANSION} times their number: "
         "no text expands like that"
     )
 

@@ -119,12 +119,12 @@ def _fractions(message: bytes, start: int, end: int) -> npt.NDArray[np.float32]:
     if start < end and message[start] == 1 << 3 | 5:
         rows = np.frombuffer(message, np.uint8, end - start, start)
         if rows.size % 5 or not (rows[::5] == (1 << 3 | 5)).all():
-            raise MessageError(start, "a list of fractions is malformed")
+            raise MessageError(start, "a list of floats is malformed")
         return np.ascontiguousarray(rows.reshape(-1, 5)[:, 1:]).view("<f4").ravel()
     parts = [message[a:b] for field, a, b in _blocks(message, start, end) if field == 1]
     joined = b"".join(parts)
     if len(joined) % 4:
-        raise MessageError(start, "a list of fractions is malformed")
+        raise MessageError(start, "a list of floats is malformed")
     return np.frombuffer(joined, "<f4").astype(np.float32)
 
 
@@ -137,7 +137,7 @@ def _blocks(message: bytes, start: int, end: int) -> Iterator[tuple[int, int, in
         if wire == 2:
             size, at = _varint(message, at, end)
             if size > end - at:
-                raise MessageError(at, f"a field of {size} bytes reaches over its message")
+                raise MessageError(at, f"a field of {size} bytes extends past the end of its message")
             yield tag >> 3, at, at + size
             at += size
         elif wire == 0:
@@ -147,7 +147,7 @@ def _blocks(message: bytes, start: int, end: int) -> Iterator[tuple[int, int, in
         else:
             raise MessageError(at, f"a field has the unknown wire type {wire}")
     if at != end:
-        raise MessageError(end, "a field reaches over its message")
+        raise MessageError(end, "a field extends past the end of its message")
 
 
 def _varint(message: bytes, at: int, end: int) -> tuple[int, int]:
@@ -159,7 +159,7 @@ def _varint(message: bytes, at: int, end: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << 7 * i
         if byte < 0x80:
             return value, at + i + 1
-    raise MessageError(at, "a number of variable length has no end")
+    raise MessageError(at, "a varint has no end")
 
 
 def read_varints(message: bytes, start: int, end: int) -> Int64:
@@ -167,12 +167,12 @@ def read_varints(message: bytes, start: int, end: int) -> Int64:
     data = np.frombuffer(message, np.uint8, end - start, start)
     last = np.flatnonzero(data < 0x80)
     if data.size and (not last.size or last[-1] != data.size - 1):
-        raise MessageError(start, "a number of variable length has no end")
+        raise MessageError(start, "a varint has no end")
     first = np.concatenate(([0], last[:-1] + 1)) if last.size else last
     length = last - first + 1
     longest = int(length.max()) if length.size else 0
     if longest > _LONGEST_VARINT:
-        raise MessageError(start, f"a number of variable length has {longest} bytes")
+        raise MessageError(start, f"a varint has {longest} bytes")
     values = np.zeros(last.size, np.uint64)
     for i in range(longest):
         there = length > i

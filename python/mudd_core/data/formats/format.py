@@ -152,7 +152,7 @@ def ids_of(value: Value | None, path: Path, number: int, column: str) -> Int64:
     """Return integers from a record; raise FormatError if they are something else."""
     if isinstance(value, np.ndarray) and value.dtype == np.int64:
         return value.astype(np.int64, copy=False)
-    found = "nothing" if value is None else "text" if isinstance(value, str | bytes) else "fractions"
+    found = "nothing" if value is None else "text" if isinstance(value, str | bytes) else "floats"
     raise FormatError(str(path), 0, f"record {number}: expected whole numbers in {column!r}, got {found}")
 
 

@@ -28,7 +28,7 @@ class NpyHeader:
 
 def header_of(file: BoundedFile) -> NpyHeader:
     """Return the header of an array of integers or floats that fills the rest of the file exactly."""
-    head = file.read(0, 10, "the head of an array")
+    head = file.read(0, 10, "the header of an array")
     if head[:6] != MAGIC or head[6] not in (1, 2, 3):
         raise file.fault(0, "expected an array of NumPy, versions 1 to 3")
     wide = 4 if head[6] > 1 else 2

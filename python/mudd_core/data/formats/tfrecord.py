@@ -35,12 +35,12 @@ _UNPACK_ZLIB = (
 
 def payload_at(file: BoundedFile, offset: int) -> bytes:
     """Return the payload of the record at `offset`; both checksums are verified."""
-    header = file.read(offset, HEADER_BYTES, "the head of a record")
+    header = file.read(offset, HEADER_BYTES, "the header of a record")
     length, crc = struct.unpack("<QI", header)
     if masked_crc(header[:8]) != crc:
         raise file.fault(offset, "the checksum of a record's length does not match")
     if length > file.size - offset - HEADER_BYTES - FOOTER_BYTES:
-        raise file.fault(offset, f"a record of {length} bytes reaches over the end of the file")
+        raise file.fault(offset, f"a record of {length} bytes extends past the end of the file")
     data = file.read(offset + HEADER_BYTES, length + FOOTER_BYTES, "a record")
     payload = data[:length]
     if masked_crc(payload) != int.from_bytes(data[length:], "little"):
@@ -57,12 +57,12 @@ def offsets(file: BoundedFile) -> Iterator[int]:
         raise _compressed(file.path, found)
     at = 0
     while at < file.size:
-        header = file.read(at, HEADER_BYTES, "the head of a record")
+        header = file.read(at, HEADER_BYTES, "the header of a record")
         length, crc = struct.unpack("<QI", header)
         if masked_crc(header[:8]) != crc:
             raise file.fault(at, "the checksum of a record's length does not match")
         if length > file.size - at - HEADER_BYTES - FOOTER_BYTES:
-            raise file.fault(at, f"a record of {length} bytes reaches over the end of the file")
+            raise file.fault(at, f"a record of {length} bytes extends past the end of the file")
         yield at
         at += HEADER_BYTES + length + FOOTER_BYTES
 

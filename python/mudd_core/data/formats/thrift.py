@@ -42,7 +42,7 @@ class Compact:
             value = self._zigzag()
             if number == wanted:
                 return value
-        raise ValueError(f"there is no number in field {wanted}")
+        raise ValueError(f"there is no integer in field {wanted}")
 
     def _value(self, kind: int, depth: int) -> Value:
         if kind in _WHOLE:

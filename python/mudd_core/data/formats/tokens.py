@@ -68,7 +68,7 @@ def _of_llm_c(file: BoundedFile) -> TokenPlace | None:
     if kind is None:
         return None
     if count < 0 or _LLM_C_HEAD + count * kind.itemsize != file.size:
-        raise file.fault(8, f"the head promises {count} ids of {kind}, the file has {file.size} bytes")
+        raise file.fault(8, f"the header promises {count} ids of {kind}, the file has {file.size} bytes")
     return TokenPlace(kind, _LLM_C_HEAD, count)
 
 

@@ -53,7 +53,7 @@ class PackedRows(CoreRows):
     core: _core.PackedRows
 
     def batches(self, epochs: int) -> int:
-        """Return all batches of data.epochs, including the last batch of each worker."""
+        """Return the number of batches in data.epochs, including the last batch of each worker."""
         return self.core.batches()
 
     def cursor(self, batch: int) -> Cursor | None:

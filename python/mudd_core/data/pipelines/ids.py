@@ -93,7 +93,7 @@ class IdSequences:
         if ids.count < needed:
             cure = "a smaller train.seq_len" if self._trains else "data.eval_path=FILES"
             raise UserError(
-                f"[data.path] expected at least {needed} ids for {split}, got {ids.count}; give more ids, or {cure}"
+                f"[data.path] expected at least {needed} ids for {split}, got {ids.count}; use more ids, or {cure}"
             )
 
     @property

@@ -187,7 +187,7 @@ def plan_note(config: Config, shape: RowShape) -> str:
     if sizes is None:
         return ""
     return (
-        f"  maps          {bytes_text(sizes.all)} in {_root(config)}, made once by the first start, which needs "
+        f"  maps          {bytes_text(sizes.all)} in {_root(config)}, built once by the first start, which needs "
         f"{bytes_text(max(sizes.documents, sizes.order))} of memory for it"
     )
 

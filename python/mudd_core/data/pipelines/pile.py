@@ -193,7 +193,7 @@ def prepare(config: Config, how: Preparation) -> PileData:
         )
     settings = config.data
     if settings.shuffle == "on" and not settings.buffer:
-        raise UserError("[data.shuffle] data.pipeline=pile shuffles records by data.buffer; give its size")
+        raise UserError("[data.shuffle] data.pipeline=pile shuffles records by data.buffer; set its size")
     bad = BadRecords(settings.bad_records == "drop")
     rule: JsonObject = {
         "pile": 1,

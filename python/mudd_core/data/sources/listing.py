@@ -159,7 +159,7 @@ def list_files(path: str, leave_out: Path | None = None) -> Listing:
     of one file. Raise UserError if there is nothing at `path` or no file in it.
     """
     if "\0" in path:
-        raise UserError(f"[data.path] expected a file or folder, got {path!r}: it holds a NUL character")
+        raise UserError(f"[data.path] expected a file or folder, got {path!r}: it has a NUL character")
     try:
         root = Path(path).expanduser().absolute() if path else Path(sysconfig.get_path("stdlib"))
     except RuntimeError as e:  # ~ of a user that does not exist
@@ -238,7 +238,7 @@ def _new_files(files: list[Path], real: set[str], argument: str) -> list[Path]:
 
 def _part(part: str, argument: str, links: list[Path]) -> list[Path]:
     if "\0" in part:
-        raise NoFilesError(f"[{argument}] expected a file or folder, got {part!r}: it holds a NUL character")
+        raise NoFilesError(f"[{argument}] expected a file or folder, got {part!r}: it has a NUL character")
     try:
         root = Path(part).expanduser().absolute()
     except RuntimeError as error:  # ~ of a user that does not exist

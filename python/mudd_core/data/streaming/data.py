@@ -176,7 +176,7 @@ def _file_faults(config: Config, source: DocumentSource, asked: str) -> list[str
         return []
     if texts.bad.drops:
         return [
-            f"stream: data.pipeline={config.data.pipeline} reads documents by their number, which "
+            f"stream: data.pipeline={config.data.pipeline} reads documents by their index, which "
             "data.bad_records=drop changes; set data.cache=full"
         ]
     if fault := _order_fault(texts):

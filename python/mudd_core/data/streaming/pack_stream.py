@@ -53,7 +53,7 @@ class _Ahead:
         return self._ready[0]
 
     def drop(self) -> None:
-        """Advance to the document after the next one."""
+        """Advance past the next document."""
         self._ready.popleft()
         self.place += 1
 

@@ -166,7 +166,7 @@ class Processes:
 
 def _error_of(head: Head, file: str, what: str) -> Exception:
     if head["error"] == "lost":
-        # Run/loop/lost_source.py waits for this error.
+        # run/loop/lost_source.py waits for this error.
         if head["errno"] in (errno.ENOENT, errno.EIO, errno.ESTALE):
             return OSError(head["errno"], head["text"], head["path"])
         return UserError(f"[data.path] cannot read {head['path']}: {head['text']}")

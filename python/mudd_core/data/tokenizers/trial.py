@@ -66,7 +66,7 @@ def try_in_child(data: bytes, file: str) -> None:
         child = Child(PROBE, [str(memory), str(seconds)], environment=CHILD_ENVIRONMENT, hears_errors=True)
         said, errors = child.all_output(data, seconds)
     except TimeoutError:
-        raise _refused(file, f"it is not done after {seconds} s") from None
+        raise _refused(file, f"it takes longer than {seconds} s") from None
     except OSError as e:
         raise UserError(
             f"[data.tokenizer] {file}: expected a Python to try it in, got {sys.executable!r}: {e.strerror}"
@@ -94,7 +94,7 @@ def _reason(code: int, said: str, errors: str, memory: int, seconds: int) -> str
     if "memory allocation" in errors or "MemoryError" in errors:
         return f"it needs more than {memory >> 20} MiB"
     if -code in (signal.SIGXCPU, signal.SIGKILL):
-        return f"it is not done after {seconds} s"
+        return f"it takes longer than {seconds} s"
     if code < 0:
         name = signal.Signals(-code).name
         return f"it ends the process with {name}: {_panic(errors)}"
