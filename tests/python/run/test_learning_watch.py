@@ -43,7 +43,7 @@ class Watched:
         self.told: list[tuple[int, str]] = []
         config = mc.load_config("tiny.py", ["optim.warmup_steps=0", *words])
         self.watch = LearningWatch(
-            config, lambda: vocabulary, lambda step, text: self.told.append((step, text))
+            config, lambda: vocabulary, lambda text, step: self.told.append((step, text))
         )
 
     def take(self, steps: range, loss: float, every: int = 1, **more: object) -> list[int]:

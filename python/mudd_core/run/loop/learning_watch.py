@@ -25,9 +25,9 @@ class LearningWatch:
     """
 
     def __init__(
-        self, config: Config, vocabulary: Callable[[], int], warn: Callable[[int, str], None]
+        self, config: Config, vocabulary: Callable[[], int], warn: Callable[[str, int], None]
     ) -> None:
-        """vocabulary: tokens in use, 0 if unknown. warn: called with the step and the text of a warning."""
+        """vocabulary: tokens in use, 0 if unknown. warn: called with the text and the step of a warning."""
         self._vocabulary, self._warn = vocabulary, warn
         self._settled = max(config.optim.warmup_steps, SETTLED)
         self._random = spec_of(config.data.pipeline).endless  # nothing can be learned from random tokens
@@ -123,4 +123,4 @@ class LearningWatch:
         if kind not in self._warned:
             self._warned.add(kind)
             self.warnings.append(f"step {step}: {text}")
-            self._warn(step, self.warnings[-1])
+            self._warn(self.warnings[-1], step)

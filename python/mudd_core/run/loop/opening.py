@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from mudd_core import _core
 from mudd_core.base.errors import UserError
-from mudd_core.config import Config, check_config, mesh_of, to_dict
+from mudd_core.config import Config, Difference, check_config, mesh_of, to_dict
 from mudd_core.config.fields import replace_path
 from mudd_core.config.mesh import CUT_MEASURES, EXPERT_MEASURES
 from mudd_core.run.build.components import Components, with_model_of
@@ -20,14 +20,16 @@ from mudd_core.run.build.start_source import check_start, fetch_start
 from mudd_core.run.build.start_tokenizer import with_source_tokenizer
 from mudd_core.run.loop.session import Session
 from mudd_core.run.ranks.ranks import Ranks
-from mudd_core.run.records.facts import data_fingerprint
+from mudd_core.run.records.facts import DATA_FACT, data_fingerprint
 from mudd_core.run.records.journal import Journal, Listener
 from mudd_core.run.report.history import History
 from mudd_core.run.report.screen import Progress, Screen
+from mudd_core.run.report.start_lines import ASSUMED, Start, detail_lines, start_lines
 from mudd_core.run.report.style import RunFacts, compliance_log, has_own_start, measures_weights, style_of
 from mudd_core.run.report.style_log import Compliance, StyleLog
 from mudd_core.run.report.tracker import Tracker, require_tracker, tracker_mode
 from mudd_core.run.store.checkpoints import Checkpoints
+from mudd_core.run.store.metrics import last_peak_share
 from mudd_core.run.store.metrics_file import require_metrics_file
 from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.run.store.run_store import RunStore
@@ -47,10 +49,11 @@ def open_run(
     fields: Mapping[str, object] | None,
     assemble: Assemble,
     opened: ExitStack,
-) -> Session:
-    """Return the run that a Trainer of these arguments trains, its weights not loaded yet.
+    history: History,
+) -> tuple[Session, list[Difference]]:
+    """Return the run that a Trainer of these arguments trains, without its weights, and the fields that changed.
 
-    opened: gets what is to be closed at the end of the run, and here where this raises.
+    opened: closes the parts of the run at its end, and here if this raises. history: hears of all events first.
     """
     asked = asked if model is None else with_model_of(model, asked)
     check_config(asked)
@@ -74,7 +77,6 @@ def open_run(
     fingerprint = data_fingerprint(store.saved_facts()) if store else ""
     if not fingerprint:  # at the first start, train.epochs becomes train.steps
         config = _kept(with_steps(config, None, ranks), store)
-    history = History()
     journal = Journal(history)
     screen = Screen(progress or Progress(quiet=True), config.train, waits=has_own_start(config))
     if ranks.first:
@@ -93,11 +95,50 @@ def open_run(
     if parts.steps:
         config = shortened(config, parts.steps)
         journal.shortened(config.train)
-    run = Session(config, parts, store, journal, history, ranks, fingerprint or None, changed)
+    run = Session(config, parts, store, journal, ranks, fingerprint or None)
     opened.callback(run.end_rows)
     if ranks.first:
-        journal.add(*_style_listeners(run, screen, replace(run.facts(), fields=fields or {})))
-    return run
+        journal.add(*_style_listeners(run, screen, _style_facts(run, fields or {})))
+    return run, changed
+
+
+def _style_facts(run: Session, fields: Mapping[str, object]) -> RunFacts:
+    """Return the facts of a run that a style reads."""
+    parts = run.components
+    return RunFacts(
+        run.config,
+        run.store.folder if run.store else None,
+        parts.flops_per_token,
+        parts.peak,
+        lambda: parts.model.n_parameters,
+        parts.documents,
+        run.ranks.world,
+        fields,
+    )
+
+
+def lines_of_start(run: Session, changed: Sequence[Difference]) -> tuple[list[str], list[str]]:
+    """Return the lines of a start, and those for the copy of the output alone. changed: fields since the last start."""
+    parts, step, folder = run.components, run.state.step_done, run.store.folder if run.store else None
+    reached = last_peak_share(folder) if folder is not None and step else None
+    threads = _core.num_threads()
+    start = Start(
+        config=run.config,
+        folder=folder,
+        machine=f"{threads} thread{'s' * (threads > 1)}, {_core.isa()}{run.ranks.text}",
+        parameters=parts.model.n_parameters,
+        vocabulary=parts.model.config.vocab_size,
+        tokens=parts.train_tokens,
+        validated=parts.validated_tokens,
+        has_text=DATA_FACT in parts.facts,
+        has_tokenizer=parts.tokenizer is not None,
+        step=step,
+        seconds=run.state.clock.seconds_ahead(step, parts.ideal_step(run.config) / (reached or ASSUMED)),
+        measured=reached is not None,
+        described=parts.described,
+        changed=changed,
+    )
+    return start_lines(start), detail_lines(start)
 
 
 def _style_listeners(run: Session, screen: Screen, facts: RunFacts) -> Iterator[Listener]:

@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import NoReturn
 
 import numpy as np
 
 from mudd_core.base.errors import DivergedError, UserError
+from mudd_core.base.types import JsonObject
 from mudd_core.checkpoint import StatePart, dtypes
+from mudd_core.config import Difference, mesh_of
 from mudd_core.run.build.base import require_base
 from mudd_core.run.build.grow import start_from
 from mudd_core.run.build.start_source import Source
 from mudd_core.run.loop import data_place
+from mudd_core.run.loop.learning_watch import LearningWatch
 from mudd_core.run.loop.session import Session
 from mudd_core.run.records.facts import bits_facts
+from mudd_core.run.store.metrics import RecordedValidations
 from mudd_core.run.store.saved_state import reading_state
 
 
 class Saves:
     """The checkpoint that a run goes on from, and those that it writes."""
 
-    def __init__(self, run: Session) -> None:
-        self._run = run
+    def __init__(self, run: Session, learning: LearningWatch) -> None:
+        self._run, self._learning = run, learning
         self._has_start = False  # whether the checkpoint of step 0 is on disk, or was left out
 
-    def resume(self) -> bool:
+    def resume(self, changed: Sequence[Difference]) -> bool:
         """Go on from the newest checkpoint; False if there is none."""
         run, state = self._run, self._run.state
         if run.store is None:
@@ -35,8 +40,8 @@ class Saves:
         note = run.store.record_bits(bits_facts(run.config.train.precision), found.step if found else 0)
         run.store.keep_files(run.components.tokenizer_files())
         if found is None:
-            run.recall(run.store.validations(0))  # of a start that saved no step
-            run.journal.started(run.job)
+            self._recall(run.store.validations(0))  # of a start that saved no step
+            run.journal.started(_job(run))
             run.journal.began(0, run.components.documents)
             return False
         run.journal.found(found)
@@ -51,12 +56,17 @@ class Saves:
         with reading_state(found):
             state.restore(found.state)
             data_place.restore(run.engine.batcher, found.state)
-        run.recall(run.store.validations(state.step_done))
+        self._recall(run.store.validations(state.step_done))
         if note:
             run.journal.warned(note)
-        run.journal.resumed(found, run.changed, run.job)
+        run.journal.resumed(found, changed, _job(run))
         run.journal.began(found.step, run.components.documents)
         return True
+
+    def _recall(self, recorded: RecordedValidations) -> None:
+        """Take over what the run has logged up to the step that it continues from."""
+        self._run.state.recall(recorded)
+        self._learning.recall(recorded)
 
     def begin_from_source(self) -> None:
         """Load the weights that config.start names; with keep_step the run goes on at their step and saves it."""
@@ -127,6 +137,12 @@ class Saves:
         state.saved(seconds)
         run.journal.saved(state.step_done, seconds)
         return True
+
+
+def _job(run: Session) -> JsonObject:
+    """Return what the events of a start say of several ranks."""
+    world = run.ranks.world
+    return {"ranks": world, "mesh": str(mesh_of(run.config, world))} if world > 1 else {}
 
 
 def require_finite(parts: list[StatePart]) -> None:

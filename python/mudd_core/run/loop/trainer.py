@@ -24,8 +24,9 @@ from mudd_core.engine.bare_model import require_model
 from mudd_core.run.build.assembly import assemble
 from mudd_core.run.loop import signals
 from mudd_core.run.loop.asked_run import asked_run
+from mudd_core.run.loop.learning_watch import LearningWatch
 from mudd_core.run.loop.lost_source import LostSource, SourceLostError
-from mudd_core.run.loop.opening import Assemble, open_run
+from mudd_core.run.loop.opening import Assemble, lines_of_start, open_run
 from mudd_core.run.loop.requests import Requests
 from mudd_core.run.loop.saves import Saves
 from mudd_core.run.loop.training_loop import TrainingLoop
@@ -33,6 +34,7 @@ from mudd_core.run.loop.updates import Updates
 from mudd_core.run.loop.validator import Validator
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.records.events import Sample, StepRecord, Summary, Validation
+from mudd_core.run.report.history import History
 from mudd_core.run.report.live import Live, Nothing, live
 from mudd_core.run.report.object_text import Facts, one_line, run_facts
 from mudd_core.run.report.screen import Progress
@@ -79,24 +81,30 @@ class Trainer(Hinted):
                 f"[Trainer] progress: expected a Progress, got {progress!r}; type trainer.fit(progress={progress!r})"
             )
         self._prints, self._closed = progress is not None, False
+        self._history = History()
         self._open = ExitStack()  # what close() closes, the last one first
         try:
-            run = open_run(asked, workdir, model, ranks, progress, fields, assemble, self._open)
+            run, changed = open_run(
+                asked, workdir, model, ranks, progress, fields, assemble, self._open, self._history
+            )
             self._run = run
             self.engine, self._state, self._watch = run.engine, run.state, run.watch
             self.in_use = self.model.in_use
             requests = Requests(ranks, run.store, run.config.train)
             source = LostSource(run.config.data.retries, run.reopen_rows, run.journal.source_lost)
             self._updates = Updates(run, source, requests)
-            self._saves = Saves(run)
+            learning = LearningWatch(run.config, lambda: run.components.vocabulary, run.journal.warned)
+            self._saves = Saves(run, learning)
             folder = run.store.folder if run.store and ranks.first else None
             trace = Trace(run.config.train.profile, folder, self.engine, run.journal.said)
             self._open.callback(trace.close)
-            self._validator = Validator(run, source, requests, self._saves, trace)
-            self._loop = TrainingLoop(run, requests, self._updates, self._validator, self._saves, trace)
-            if not self._saves.resume() and model is None and run.config.start.load_parameters_path:
+            self._validator = Validator(run, source, requests, self._saves, trace, learning)
+            self._loop = TrainingLoop(
+                run, requests, self._updates, self._validator, self._saves, trace, learning
+            )
+            if not self._saves.resume(changed) and model is None and run.config.start.load_parameters_path:
                 self._saves.begin_from_source()
-            run.journal.opened(run.start_lines)
+            run.journal.opened(lambda: lines_of_start(run, changed))
         except BaseException:
             self.close()
             raise
@@ -212,7 +220,7 @@ class Trainer(Hinted):
     def _view(self) -> Live:
         if self._prints or not self._run.ranks.first:
             return Nothing()
-        return live(self.config.name, self.config.train.steps, self._run.history)
+        return live(self.config.name, self.config.train.steps, self._history)
 
     @property
     def history(self) -> Metrics:
@@ -220,12 +228,12 @@ class Trainer(Hinted):
 
         A long history (8 MB) drops every second update. Earlier parts of a run are in mc.load_run(FOLDER).metrics.
         """
-        return self._run.history.updates
+        return self._history.updates
 
     @property
     def validations(self) -> Metrics:
         """The validations that were due, as arrays by name: step, val_loss, val_bits_per_byte and more."""
-        return self._run.history.validations
+        return self._history.validations
 
     @property
     def samples(self) -> list[Sample]:

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 from mudd_core.base.errors import DataEndError
 from mudd_core.checkpoint import final_hash, is_weight
+from mudd_core.run.build.rows import data_end_note
+from mudd_core.run.loop.learning_watch import LearningWatch
 from mudd_core.run.loop.requests import Requests
 from mudd_core.run.loop.saves import Saves
 from mudd_core.run.loop.session import Session
@@ -27,9 +29,12 @@ class TrainingLoop:
         validator: Validator,
         saves: Saves,
         trace: Trace,
+        learning: LearningWatch,
     ) -> None:
         self._run, self._state, self._requests = run, run.state, requests
         self._updates, self._validator, self._saves, self._trace = updates, validator, saves, trace
+        self._learning = learning
+        self._data_end = run.components.steps > 0  # the data end before train.steps
         self.summary: Summary | None = None
 
     def records(self, most: int | None, *, settle: bool) -> Iterator[StepRecord]:
@@ -52,7 +57,7 @@ class TrainingLoop:
             state.unlogged = None if logged else record
             if logged:
                 state.logged(record)
-            self._run.learning.took_step(record, logged=logged)
+            self._learning.took_step(record, logged=logged)
             if self._requests.take_save() or state.save_due() or state.extra_save_due():
                 with self._trace.span("save"):
                     self._saves.save()
@@ -84,14 +89,16 @@ class TrainingLoop:
         except DataEndError:
             if not (run.config.train.to_data_end and step):
                 raise
-            run.end_with_data()
+            run.journal.said(data_end_note(run.config, step))
+            self._data_end = True
+            run.end_here()
             return None
 
     def _end(self, stopped: str | None) -> Summary:
         run, state = self._run, self._state
         self._trace.close()
         if stopped is None:
-            run.learning.ended(state.step_done)
+            self._learning.ended(state.step_done)
         if state.saved_step != state.step_done and not state.saves_best:
             self._saves.save()
         if run.store is not None:
@@ -102,9 +109,9 @@ class TrainingLoop:
         summary = state.summary(
             final_hash(parts, run.ranks.comm),
             stopped,
-            data_end=run.data_end,
+            data_end=self._data_end,
             validates=run.components.validates and not run.config.eval.off,
-            warnings=tuple(run.learning.warnings),
+            warnings=tuple(self._learning.warnings),
         )
         last = None if stopped else state.unlogged
         run.journal.ended(summary, last)

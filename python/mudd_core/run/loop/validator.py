@@ -12,6 +12,7 @@ from collections.abc import Callable
 from mudd_core.run.build.protocols import mean_of
 from mudd_core.run.loop import signals
 from mudd_core.run.loop.evaluate import evaluate
+from mudd_core.run.loop.learning_watch import LearningWatch
 from mudd_core.run.loop.lost_source import LostSource
 from mudd_core.run.loop.requests import Requests
 from mudd_core.run.loop.saves import Saves
@@ -92,9 +93,15 @@ class Validator:
     """Measures a run on its held-out rows."""
 
     def __init__(
-        self, run: Session, source: LostSource, requests: Requests, saves: Saves, trace: Trace
+        self,
+        run: Session,
+        source: LostSource,
+        requests: Requests,
+        saves: Saves,
+        trace: Trace,
+        learning: LearningWatch,
     ) -> None:
-        self._run, self._source = run, source
+        self._run, self._source, self._learning = run, source, learning
         self._requests, self._saves, self._trace = requests, saves, trace
         self.samples = Samples(run, trace)
 
@@ -119,7 +126,7 @@ class Validator:
             return False
         state.validated(result)
         run.journal.validated(result)
-        run.learning.validated(result)
+        self._learning.validated(result)
         if state.best_save_due():
             self._saves.save()
         return True
