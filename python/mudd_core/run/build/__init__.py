@@ -1,1 +1,1 @@
-"""What a run is made of, and what it costs: data, model, engine, memory, the plan, what it starts from."""
+"""The parts of a run and their cost: data, model, engine, memory, the plan, initial weights."""

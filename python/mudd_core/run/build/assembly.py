@@ -1,4 +1,4 @@
-"""Puts data, model and engine together for the training loop."""
+"""Assembly of data, model and engine for the training loop."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def assemble(
     ranks: Ranks | None = None,
     checkpoints: Checkpoints | None = None,
 ) -> Components:
-    """Real engine and, unless a model is given, real data. UserError if memory or disk space is short.
+    """Return the engine and, unless a model is given, the data. Raise UserError if memory or disk space is short.
 
-    model: one to train further, whose data add_text brings when it is asked for: it may live on given batches alone.
-    fingerprint: of the token cache that a resumed run was started with. ranks: of the run, one model on each.
-    checkpoints: of the run.
+    model: to train further; add_text adds its data on request, because it may train on given batches only. fingerprint:
+    of the token cache with which a resumed run was started. ranks: of the run, with one model on each. checkpoints: of
+    the run.
     """
     from mudd_core import _core
 
@@ -61,10 +61,10 @@ def assemble(
 
 @dataclass(frozen=True)
 class _Parts:
-    """Model, engine and data of a run, before they are components.
+    """Model, engine and data of a run, before they become Components.
 
-    config: with the steps that the data have. warnings: of memory and disk space. ends: a note if the data end before
-    train.steps, and then steps is the count that they have. base: of adapters.
+    config: with the steps of the data. warnings: about memory and disk space. ends: a note if the data end before
+    train.steps; steps is then the number that they have. base: of adapters.
     """
 
     config: Config
@@ -90,12 +90,12 @@ def _with_model(config: Config, model: Model, ranks: Ranks, checkpoints: Checkpo
 def _with_data(
     config: Config, fingerprint: str | None, ranks: Ranks, checkpoints: Checkpoints | None
 ) -> _Parts:
-    """Return the model of a config with its initial weights, its engine and its data."""
+    """Return the model of a config with initial weights, its engine and its data."""
     from mudd_core.data import pipelines
 
     place, stored = _place(ranks), stored_in(config, checkpoints)
 
-    def check() -> None:  # of the vocabulary that was asked for: a trained one is at most that large
+    def check() -> None:  # size of the requested vocabulary: a trained one is at most that large
         shape = resolved_model(config, expected_vocabulary(config, copied=True))
         plan = MemoryPlan(shape, config, place, stored)
         _disk_warning(config, ranks, checkpoints, plan.checkpoint_bytes(plan.require()))
@@ -130,7 +130,7 @@ def _disk_warning(config: Config, ranks: Ranks, checkpoints: Checkpoints | None,
 
 
 def _components(parts: _Parts, ranks: Ranks, checkpoints: Checkpoints | None) -> Components:
-    """Return what the loop works on, without the text."""
+    """Return the components of the loop, without the text."""
     from mudd_core import _core
     from mudd_core.engine.frozen import trained_note
 
@@ -168,7 +168,9 @@ def _components(parts: _Parts, ranks: Ranks, checkpoints: Checkpoints | None) ->
 
 
 def _refuse_adapters(model: Model, config: Config) -> None:
-    """UserError for a given model with adapters: checkpoints hold those alone, so a run reads its base from a file."""
+    """Raise UserError for a given model with adapters: checkpoints contain only adapters, so a run needs a base
+    file.
+    """
     if model.lora is not None or config.tune.method == "lora":
         raise UserError(
             "[Trainer] model: expected none for adapters, whose base the run reads itself; save it with "

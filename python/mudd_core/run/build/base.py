@@ -1,4 +1,4 @@
-"""The base of a run that trains adapters: read once, put into the model, and known by its hash."""
+"""The base of a run that trains adapters: read once into the model, and identified by its hash."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
     from mudd_core.engine.model import Model
 
 BASE_FACT = "base_sha256"  # in run.json: a run whose base has another hash is refused
-_MEMBER = "base"  # of a checkpoint's state
+_MEMBER = "base"  # key in a checkpoint's state
 _FIELD = "start.load_parameters_path"
 _BEGINS = "[config] lora.start_from"
 
 
 @dataclass(frozen=True)
 class Base:
-    """The base of adapters. sha256: of its weights as they are stored there (checkpoint.final_hash).
+    """The base of adapters. sha256: of its stored weights (checkpoint.final_hash).
 
-    weights: of adapted layers whose matrices lack what their adapters begin with; else none. begins: what adapters
-    begin with (lora.start_from); empty: their initial values.
+    weights: of adapted layers from whose matrices the initial adapters were subtracted; else none. begins: source of
+    the initial adapters (lora.start_from); empty: their random initialization.
     """
 
     path: Path
@@ -49,26 +49,26 @@ class Base:
 
     @property
     def facts(self) -> JsonObject:
-        """What run.json keeps."""
+        """Facts stored in run.json."""
         return {BASE_FACT: self.sha256}
 
     @property
     def state(self) -> JsonObject:
-        """What every checkpoint keeps."""
+        """State stored in every checkpoint."""
         return {_MEMBER: {"sha256": self.sha256, "path": str(self.path)}}
 
     @property
     def note(self) -> str:
-        """Where the frozen weights come from, for the user."""
+        """A line for the user about the origin of the frozen weights."""
         rounded = (
             f"; {self.rounded:,} of its weights were rounded (train.frozen_dtype)" if self.rounded else ""
         )
         return f"adapters of the base {self.path} (SHA-256 {self.sha256[:12]}){rounded}"
 
     def settle(self, model: Model, *, fresh: bool) -> None:
-        """Take what adapters begin with out of their matrices (lora.init=pissa), or give them what lora.start_from has.
+        """Subtract the initial adapters from their matrices (lora.init=pissa), or load those of lora.start_from.
 
-        fresh: they begin here; else they have the values of a checkpoint. All ranks call it.
+        fresh: the adapters are new; else they have the values of a checkpoint. All ranks call it.
         """
         adapters = model.store.adapters
         for name, weight in self.weights.items():
@@ -89,9 +89,9 @@ class Base:
 
 
 def load_base(config: Config, model: Model, folder: RunFolder | None) -> Base:
-    """Put the weights of the base into a model with adapters, which keep their values, one tensor at a time.
+    """Load the base's weights into a model with adapters, one tensor at a time; adapters keep their values.
 
-    folder: of the run, where the base may lie. UserError where the base is no base of this model.
+    folder: of the run, which may contain the base. Raise UserError if the base does not fit this model.
     """
     path = base_path(config, folder)
     source = read_source(path)
@@ -105,7 +105,7 @@ def load_base(config: Config, model: Model, folder: RunFolder | None) -> Base:
     there = {name for name in lent if name in weights and is_lent(lent, name, weights[name])}
     for name, value in start_weights(model, source, names=base_names(model.store), there=there):
         rounded += set_weight(model.store, name, value)
-    model.store.repack()  # copies of weights that ranks share
+    model.store.repack()  # packed copies of weights that ranks share
     let_go({name: lent[name] for name in there})
     adapters = model.store.adapters
     kept = {f"{name}.w": weights[f"{name}.w"] for name in sorted(adapters.names) if adapters.initial}
@@ -113,16 +113,16 @@ def load_base(config: Config, model: Model, folder: RunFolder | None) -> Base:
 
 
 def weights_sha256(weights: Mapping[str, AnyTensor]) -> str:
-    """SHA-256 of the weights of a base as they are stored."""
+    """Return the SHA-256 of the stored weights of a base."""
     return final_hash(whole_parts({name: tensor for name, tensor in weights.items() if is_weight(name)}))
 
 
 def tensors_with_base(
     config: Config, model: Model, folder: RunFolder, own: Mapping[str, StoredTensor]
 ) -> dict[str, StoredTensor]:
-    """All weights of a model with adapters by name, each made on demand: of its checkpoint, else of the base.
+    """Return all weights of a model with adapters by name, read on request: from its checkpoint, else from the base.
 
-    own: of the checkpoint that the model was read from, whose adapters have this base (require_base). They keep no
+    own: weights of the model's checkpoint, whose adapters have this base (require_base). They do not reference the
     memory of the model.
     """
     found = read_source(base_path(config, folder)).tensors
@@ -141,7 +141,7 @@ def tensors_with_base(
 
 
 def _booked(model: Model) -> Store:
-    """The parameters of a model, without memory."""
+    """Return the parameter store of a model, without memory."""
     from mudd_core.engine.model import Model
 
     kinds = {name: model.store.describe(name)["stored"] for name in model.store.names()}
@@ -155,11 +155,11 @@ def _without_initial(weight: AnyTensor, layer: str, own: Mapping[str, StoredTens
 
 
 def _take_adapters(model: Model, path: str) -> None:
-    """Give adapters the values in a run, a step or a file; UserError where layers, sizes or the base differ."""
+    """Load adapters from a run, a step or a file; raise UserError if layers, sizes or the base differ."""
     place = local(path, _BEGINS)
     if not place.exists():
         raise UserError(f"{_BEGINS}: expected adapters to begin with, got '{path}', which does not exist")
-    source = read_source(place, warns=False)  # tune --adapter has just written them
+    source = read_source(place, warns=False)  # tune --adapter has just written this file
     names = trained_of(model.store.names())
     for name in names:
         held, shape = source.tensors.get(name), tuple(model.store.describe(name)["shape"])
@@ -175,7 +175,7 @@ def _take_adapters(model: Model, path: str) -> None:
 
 
 def require_base(base: Base, state: Json, place: Path) -> None:
-    """UserError unless a base is that of the adapters in a checkpoint, which its state names."""
+    """Raise UserError unless a base is the one named in the state of the adapters' checkpoint."""
     saved = state.get(_MEMBER) if isinstance(state, dict) else None
     sha256 = saved.get("sha256") if isinstance(saved, dict) else None
     if not isinstance(saved, dict) or not isinstance(sha256, str):

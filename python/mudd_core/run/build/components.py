@@ -1,4 +1,4 @@
-"""What the training loop works on: model, data and engine of a run."""
+"""The components of the training loop: model, data and engine of a run."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Components:
-    """What the loop works on.
+    """The components of the training loop.
 
-    facts: what the weights depend on besides the config; compared on resume. validated_slots: that a
-    validation computes; validated_tokens: without those that fill up a part-batch.
-    bytes_per_target: bytes of validation text over its targets; 0 if unknown. peak: of the units that the run uses.
-    reopened_rows: those of the training, their files opened anew. warnings: for the user, once. notes: lines for the
-    user when a run begins or goes on. documents: of training and validation, zeros if unknown. steps: those that the
-    data have, where they end before train.steps; else 0. train_tokens: of the training text, 0 if unknown. described:
-    what the data are, line by line. validates: whether the data have rows for validation. base: of adapters.
-    vocabulary: tokens that the text may have, 0 if unknown.
+    facts: inputs besides the config that determine the weights; compared on resume. validated_slots: positions that a
+    validation computes; validated_tokens: without padding of an incomplete batch. bytes_per_target: bytes of validation
+    text divided by its targets; 0 if unknown. peak: of the instructions that the run uses. reopened_rows: reopens the
+    files of the training sequences. warnings: for the user, printed once. notes: lines for the user at a start or
+    resume. documents: of training and validation, zeros if unknown. steps: of the data, if they end before train.steps;
+    else 0. train_tokens: of the training text, 0 if unknown. described: description of the data, line by line.
+    validates: True if there are sequences for validation. base: of adapters. vocabulary: number of possible tokens, 0
+    if unknown.
     """
 
     model: Model
@@ -55,19 +55,21 @@ class Components:
     vocabulary: int = 0
 
     def tokenizer_files(self) -> dict[str, bytes]:
-        """The tokenizer for the run's folder; none for raw bytes and for data that are ids."""
+        """Return the tokenizer files for the run's folder; none for raw bytes and for data that are ids."""
         from mudd_core.data.tokenizers.files import OF_FILES, tokenizer_files
 
         return tokenizer_files(self.tokenizer) if isinstance(self.tokenizer, OF_FILES) else {}
 
     def ideal_step(self, config: Config) -> float:
-        """Seconds of an update at the measured peak."""
+        """Return the seconds of an update at the measured peak."""
         train = config.train
         return self.flops_per_token * train.batch_size * train.seq_len / self.peak.flops
 
 
 def with_model_of(model: Model, config: Config) -> Config:
-    """The config with the model's shape and precision, and its loss where that is not a mean over counted targets."""
+    """Return the config with the model's shape and precision, and its loss if that is not a mean over counted
+    targets.
+    """
     train = dataclasses.replace(config.train, precision=model.precision)
     config = dataclasses.replace(config, model=model.config, train=train)
     if model.normalize != "all_slots":

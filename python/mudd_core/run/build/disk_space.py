@@ -1,4 +1,4 @@
-"""Disk space that the checkpoints of a run take, compared with what is free before the run trains."""
+"""Disk space for the checkpoints of a run, compared with the free space before training."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from mudd_core.run.store.checkpoints import Checkpoints
 
 def checkpoint_bytes(report: Mapping[str, int], place: Place = ALONE) -> int:
     """Return the bytes of a checkpoint. report: of MemoryPlan.bytes, for one rank of `place`."""
-    copies = place.world if "gathered" in report else place.on_a_node  # slices, or a node's
+    copies = place.world if "gathered" in report else place.on_a_node  # slices of a rank, or copies of a node
     return report["weights"] * copies + report["moments"] * place.world
 
 
 def refuse_full_disk(config: Config, checkpoints: Checkpoints | None, each: int) -> None:
-    """Raise UserError where not even one checkpoint of `each` bytes can be saved."""
+    """Raise UserError if not even one checkpoint of `each` bytes can be saved."""
     if checkpoints is None or not config.train.save:
         return
-    if checkpoints.newest() >= config.train.steps:  # nothing is left to save
+    if checkpoints.newest() >= config.train.steps:  # the run has nothing more to save
         return
     need, have = space_for(each), checkpoints.free_bytes()
     if have < need:
@@ -36,9 +36,9 @@ def refuse_full_disk(config: Config, checkpoints: Checkpoints | None, each: int)
 
 
 def shortage(config: Config, checkpoints: Checkpoints | None, each: int, cache: int = 0) -> str:
-    """Return a warning where the checkpoints that the run keeps will not fit; empty where they do.
+    """Return a warning if the run's checkpoints will not fit; an empty string if they do.
 
-    each: bytes of a checkpoint. cache: bytes of a token cache that is still to be built on the same disk.
+    each: bytes of a checkpoint. cache: bytes of a token cache to be built on the same disk.
     """
     if checkpoints is None or not config.train.save:
         return ""
@@ -46,7 +46,9 @@ def shortage(config: Config, checkpoints: Checkpoints | None, each: int, cache: 
     more, have = max(count * each - there, each) + cache, checkpoints.free_bytes()
     if more <= have:
         return ""
-    fitting = (have + there - cache) // each - 1  # a save writes the new checkpoint before an old one goes
+    fitting = (
+        have + there - cache
+    ) // each - 1  # a save writes the new checkpoint before it removes an old one
     fewer = 1 <= fitting < (config.train.keep_last or count) and not (
         config.train.keep_every or config.train.save_at
     )
@@ -59,13 +61,13 @@ def shortage(config: Config, checkpoints: Checkpoints | None, each: int, cache: 
 
 
 def validation_period(config: Config) -> int:
-    """Return the updates from one validation to the next; 0 for a run that validates at its end alone."""
+    """Return the updates from one validation to the next; 0 for a run that validates only at its end."""
     tokens = config.train.batch_size * config.train.seq_len
     return -(-config.eval.every_tokens // tokens) if config.eval.every_tokens else config.train.eval_every
 
 
 def most_at_once(config: Config) -> int:
-    """Return the most checkpoints on disk at a time: those kept, and one more while it replaces an old one."""
+    """Return the maximum of checkpoints on disk: those retained, plus one while a new one replaces an old one."""
     train, kept_for_good = config.train, 0
     every = train.save_every
     if train.save_policy == "best":
@@ -82,6 +84,6 @@ def most_at_once(config: Config) -> int:
 
 
 def _validations(config: Config) -> int:
-    """Return the most validations on the way."""
+    """Return the maximum number of validations during the run."""
     every = validation_period(config)
     return config.train.steps // every if every else 0

@@ -1,8 +1,8 @@
-"""Starting a run from the weights of another one, and growing a TokenFormer's slots on the way.
+"""Start a run from the weights of another one, optionally with more slots (parameter tokens) of a TokenFormer.
 
-Maths: docs/maths/tokenformer.md, 5. The loaded slots come first; the slots behind them are initial values
-(`random`, as the authors' programs do), or have keys of zero (`zero_keys`, the paper's way: with `zoom_dim` held the
-model then computes what it computed before), or keys and values of zero (`zero_both`: they can never learn).
+Maths: docs/maths/tokenformer.md, 5. The loaded slots come first. The new slots after them have random values (`random`,
+as in the authors' programs), or keys of zero (`zero_keys`, as in the paper: with `zoom_dim` unchanged the model
+computes the same function), or keys and values of zero (`zero_both`: they can never learn).
 """
 
 from __future__ import annotations
@@ -29,14 +29,16 @@ if TYPE_CHECKING:
     from mudd_core.engine.model import Model
 
 
-# Normalisations that give the same sums when slots with scores of zero are added (and tau is held).
+# Normalizations whose sums do not change when slots with zero scores are added (with the same tau).
 PRESERVING = ("l2_norm_gelu", "gelu_l2_norm", "l2_norm", "gelu")
 _GROWING = ("key", "value", "key_bias")
-_PARTS = {"attn.q": "qkv", "attn.o": "proj", "ffn": "ffn"}  # of a block, and the group of each
+_PARTS = {"attn.q": "qkv", "attn.o": "proj", "ffn": "ffn"}  # slot tensors of a block, and the group of each
 
 
 def real_rows(name: str, stored: int, slot_number: int) -> int:
-    """Leading rows of a stored slot tensor that are real: all, or slot_number (in the feed-forward 4 times that)."""
+    """Return the number of valid leading rows of a stored slot tensor: all, or slot_number (4 times that in the
+    FFN).
+    """
     if slot_number < 0:
         return stored
     rows = slot_number * (4 if ".ffn." in name else 1)
@@ -49,12 +51,12 @@ def real_rows(name: str, stored: int, slot_number: int) -> int:
 
 
 def grows(model: ModelConfig, name: str) -> bool:
-    """True for keys, values and key biases of a TokenFormer's slots."""
+    """Return True for keys, values and key biases of a TokenFormer's slots."""
     return isinstance(model, TokenFormerConfig) and name.rpartition(".")[2] in _GROWING
 
 
 def grown(name: str, old: Array, fresh: Array, slot_number: int) -> Array:
-    """fresh with the real rows of old in front; UserError where they do not fit."""
+    """Return `fresh` with its first rows replaced by the valid rows of `old`; raise UserError if they do not fit."""
     rows = real_rows(name, old.shape[0], slot_number)
     if old.shape[1:] != fresh.shape[1:] or rows > fresh.shape[0]:
         raise UserError(
@@ -67,7 +69,7 @@ def grown(name: str, old: Array, fresh: Array, slot_number: int) -> Array:
 
 
 def refuse_cut_growth(config: Config, nodes: int) -> None:
-    """UserError for slots that a start would grow where nodes cut the weights (mesh.zero=3); reads shapes alone."""
+    """Raise UserError if slots would grow while nodes shard the weights (mesh.zero=3); reads only shapes."""
     start, model = config.start, config.model
     cut = config.mesh.zero == 3 and nodes > 1
     if not (cut and start.load_parameters_path and isinstance(model, TokenFormerConfig)):
@@ -90,12 +92,11 @@ def start_weights(
     names: Sequence[str] | None = None,
     there: Collection[str] = (),
 ) -> Iterator[tuple[str, Array]]:
-    """Names and weights that a new model with initial values starts from, one at a time. how: as start.grow_init.
+    """Yield names and weights for a new, initialized model, one at a time. how: value of start.grow_init.
 
-    names: of the parameters that the source has; None: all. there: names that have their weights already, which are
-    passed over.
+    names: parameters in the source; None: all. there: names to skip, because they have their weights already.
 
-    UserError where the names of the source are others, and where a shape does not fit.
+    Raise UserError if the source has other names, or if a shape does not fit.
     """
     names = model.store.names() if names is None else names
     extra = sorted(name for name in source.tensors if is_weight(name) and name not in names)
@@ -113,7 +114,7 @@ def start_weights(
             if old.shape != shape:
                 raise UserError(f"[start] {name}: expected shape {shape}, got {old.shape}")
             if model.store.holds(0, name):
-                half = old.dtype in (dtypes.BF16, np.float16)  # as it is: it may be stored so
+                half = old.dtype in (dtypes.BF16, np.float16)  # unchanged: the model may store this type
                 yield name, np.asarray(old) if half else np.asarray(old, np.float32)
             continue
         if not model.store.holds_all:
@@ -125,12 +126,12 @@ def start_weights(
 
 
 def take_start(config: Config, model: Model, source: Source) -> str:
-    """Put the weights of a source into a model with initial values; return what was done, for the user."""
+    """Load the weights of a source into an initialized model; return a description for the user."""
     start = config.start
     number = start.load_parameters_path_slot_number
     weights = start_weights(model, source, slot_number=number, how=start.grow_init)
     rounded = sum(set_weight(model.store, name, value) for name, value in weights)
-    model.store.repack()  # copies of weights that ranks share, of executors that are planned already
+    model.store.repack()  # packed copies of shared weights, of executors that are already planned
     text = f"started from {source.path}"
     if rounded:
         text += f"; {rounded:,} frozen weights were rounded (train.frozen_dtype={config.train.frozen_dtype})"
@@ -143,9 +144,9 @@ def take_start(config: Config, model: Model, source: Source) -> str:
 def start_from(
     config: Config, engine: LoopEngine, model: Model, comm: Comm | None = None
 ) -> tuple[str, Source]:
-    """Puts the weights that config.start names into a new run's engine; returns what was done, for the user.
+    """Load the weights of config.start into a new run's engine; return a description for the user, and the source.
 
-    comm: of all ranks of the run, which call this; each takes what it holds, one tensor at a time.
+    comm: of all ranks of the run, which all call this; each reads its part, one tensor at a time.
     """
     start = config.start
     source = read_source(start_path(config), state=start.keep_optimizer, comm=comm)
@@ -163,7 +164,7 @@ def start_from(
 
 
 def _take_state(engine: LoopEngine, model: ModelConfig, source: Source, slot_number: int) -> None:
-    """Take the optimizer's state of the source, zeros for new slots and for what was frozen there."""
+    """Load the optimizer state of the source, with zeros for new slots and for parameters that were frozen."""
     kept = {name.partition("/")[0] for name in source.tensors if "moment/" in name}
     for part in engine.state_parts(writable=True):
         if not is_weight(part.name):
@@ -176,10 +177,10 @@ def _take_state(engine: LoopEngine, model: ModelConfig, source: Source, slot_num
 def _state_of(
     part: StatePart, model: ModelConfig, source: Source, kept: Collection[str], slot_number: int
 ) -> Array:
-    """The whole tensor that a part of the state is of. kept: the planes of the source."""
+    """Return the whole tensor that contains a part of the state. kept: names of the source's moments."""
     name, fresh = part.name, partial(np.zeros, part.global_shape, part.array.dtype)
     if name not in source.tensors:
-        if name.partition("/")[0] in kept:  # its parameter was frozen
+        if name.partition("/")[0] in kept:  # the parameter was frozen in the source
             return fresh()
         raise UserError(f"[start] {source.path}: '{name}' is missing; the optimizers differ")
     old, parameter = source.tensors[name], name.partition("/")[2]
@@ -195,7 +196,7 @@ def _state_of(
 
 
 def old_model_config(new: TokenFormerConfig, source: Source, slot_number: int) -> TokenFormerConfig:
-    """The config of the model before it grew: its run's own, or the new one with the stored number of slots."""
+    """Return the config of the model before it grew: of its run, or the new one with the stored number of slots."""
     base = source.config.model if source.config is not None else dataclasses.replace(new, zoom_dim=0)
     if not isinstance(base, TokenFormerConfig) or base.block != "pattention" or new.block != "pattention":
         raise UserError("[grow] both models: expected a TokenFormer with slots")
@@ -215,7 +216,7 @@ def old_model_config(new: TokenFormerConfig, source: Source, slot_number: int) -
 
 
 def preserving_zoom(old: TokenFormerConfig, new: TokenFormerConfig) -> float:
-    """The zoom_dim with which zero keys change nothing; UserError with the reason where no number does."""
+    """Return the zoom_dim with which zero keys change nothing; raise UserError with the reason if there is none."""
     if new.normalize_type not in PRESERVING:
         reason = {
             "softmax": "exp(0) = 1 for every new slot",
@@ -232,13 +233,13 @@ def preserving_zoom(old: TokenFormerConfig, new: TokenFormerConfig) -> float:
 
 
 def largest_change(before: Model, after: Model, tokens: Array) -> tuple[float, float]:
-    """(largest change of a logit, largest logit before) of two models on token ids [B, T]."""
+    """Return (largest change of a logit, largest logit before) of two models on token ids [B, T]."""
     old, new = before.logits(tokens), after.logits(tokens)
     return float(np.abs(new - old).max()), float(np.abs(old).max())
 
 
 def with_weights(config: ModelConfig, tensors: Mapping[str, AnyTensor]) -> Model:
-    """A model of this config with these weights."""
+    """Return a model of this config with these weights."""
     from mudd_core.engine.model import Model
 
     model = Model(config, initialize=False)

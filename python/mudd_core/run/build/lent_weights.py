@@ -1,4 +1,4 @@
-"""Weights of a base that stay in its file: mapped, so that they take no memory of their own."""
+"""Weights of a base that are memory-mapped from its file instead of copied."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _WORDS = {"bfloat16": np.dtype(np.uint16), "float16": np.dtype(np.float16)}
 def lent_weights(
     source: Path, types: Mapping[str, str], shapes: Mapping[str, tuple[int, ...]]
 ) -> dict[str, Array]:
-    """The weights of a source that a model can have where they lie: copies on write, so the file stays as it is.
+    """Return the weights of a source that a model can use in place: copy-on-write maps, so the file never changes.
 
-    types: "bfloat16" or "float16" by name, as the model stores them. shapes: of those that may be lent.
+    types: "bfloat16" or "float16" by name, as stored by the model. shapes: of the candidates.
     """
     found: dict[str, Array] = {}
     for name, tensor in _tensors(source).items():
@@ -38,7 +38,7 @@ def lent_weights(
 
 
 def is_lent(lent: Mapping[str, Array], name: str, tensor: AnyTensor) -> bool:
-    """Whether a weight lies at the very place of a file that the tensor is read from."""
+    """Return True if a mapped weight is at the same file position as the tensor."""
     array = lent.get(name)
     if not isinstance(array, np.memmap) or not isinstance(tensor, StoredTensor) or tensor.place is None:
         return False
@@ -46,14 +46,14 @@ def is_lent(lent: Mapping[str, Array], name: str, tensor: AnyTensor) -> bool:
 
 
 def let_go(lent: Mapping[str, Array]) -> None:
-    """Give the pages of what is lent, and was not written, back to the system; touched, they are read again."""
+    """Release the unmodified pages of mapped weights; they are read again on access."""
     for array in lent.values():
         if isinstance(array.base, mmap.mmap):
             array.base.madvise(mmap.MADV_DONTNEED)
 
 
 def _tensors(source: Path) -> Mapping[str, StoredTensor]:
-    """What a source has, neither verified nor read; nothing where that fails, which is said where it is read."""
+    """Return the tensors of a source without reading or verifying; empty on errors, which reading will report."""
     try:
         run, step = run_and_step(source, state=False)
         if run is None:

@@ -1,4 +1,4 @@
-"""What to change where a run needs more memory than there is: the mildest settings that fit, found by planning them."""
+"""Advice if a run needs too much memory: the mildest settings that fit, found by planning."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def _halves(number: int) -> Iterator[int]:
 
 
 def _same_numbers(config: Config) -> Iterator[Changes]:
-    """Changes that leave every number of the training as it is, the mildest first."""
+    """Yield changes that do not affect the training results, mildest first."""
     train = config.train
     recompute: list[Changes] = [{}] if train.recompute else [{}, {"train.recompute": True}]
     now = min(train.micro_batch_size or train.batch_size, train.batch_size)
-    smallest = max(1, train.batch_size // shard_count(config))  # a run takes at least one shard
+    smallest = max(1, train.batch_size // shard_count(config))  # a graph run has at least one shard
     micro: list[Changes] = [{}]
     if train.batch_size % shard_count(config) == 0:
         micro += [{MICRO_BATCH_SIZE: size} for size in _halves(now) if size >= smallest]
@@ -48,7 +48,7 @@ def _same_numbers(config: Config) -> Iterator[Changes]:
 
 
 def _other_numbers(config: Config) -> Iterator[Changes]:
-    """Changes that make another training, the mildest first."""
+    """Yield changes that affect the training results, mildest first."""
     train = config.train
     spare: Changes = {"train.recompute": True, "eval.batch_size": 1}
     if train.precision == "fp32":
@@ -63,9 +63,9 @@ def _other_numbers(config: Config) -> Iterator[Changes]:
 
 
 def _smaller_models(config: Config) -> Iterator[list[Changes]]:
-    """Changes that make another, smaller model: fewer blocks, then narrower ones.
+    """Yield changes to a smaller model: fewer blocks, then narrower ones.
 
-    Each list has one model, with the batch as it is first and the batch that needs least memory last.
+    Each list is for one model, first with the same batch, last with the batch that needs the least memory.
     """
     spare: Changes = {"train.recompute": True, "eval.batch_size": 1}
     bound = MICRO_BATCH_SIZE in config.bound_fields
@@ -90,13 +90,13 @@ def _changed(config: Config, changes: Changes) -> Config:
 def advice(
     config: Config, bytes_of: Callable[[Config], int], have: int, settled: int, rounding: int = 0
 ) -> str:
-    """Return what mends the lack of memory, for the user.
+    """Return advice on reducing memory, for the user.
 
-    bytes_of: the need of a config, UserError for settings that do not go together. have: bytes that may be taken.
-    settled: bytes that no batch changes. rounding: bytes of them that a first moment in bf16 saves.
+    bytes_of: returns the bytes of a config, raises UserError for an invalid one. have: available bytes. settled: bytes
+    that do not depend on the batch. rounding: bytes of these that a bf16 first moment saves.
     """
 
-    def need(changes: Changes) -> int | None:  # None: settings that do not go together
+    def need(changes: Changes) -> int | None:  # None: invalid combination of settings
         if any(path in config.bound_fields for path in changes):
             return None
         try:
@@ -112,7 +112,7 @@ def advice(
     smaller = (
         (changes, _SMALLER)
         for model in _smaller_models(config)
-        if ((least := need(model[-1])) is None or least <= have)  # one plan rules out a model
+        if ((least := need(model[-1])) is None or least <= have)  # one plan is enough to exclude a model
         for changes in model
     )
     for changes, remark in chain(candidates, smaller):

@@ -1,4 +1,4 @@
-"""Memory of a run, planned before it is allocated: what --plan prints and what a start refuses."""
+"""Memory of a run, planned before allocation, for --plan and for the check at a start."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from mudd_core.run.build.planned_model import expert_group, plan_model
 from mudd_core.run.build.stored_types import StoredTypes, stored_in
 from mudd_core.run.store.checkpoints import Checkpoints
 
-EXPERT_AXES = 3  # axes of a layer's experts
-BUCKET = 4 * memory.MIB  # of gradients, from which on one is summed (node_gradients.h)
+EXPERT_AXES = 3  # number of axes of a layer's experts
+BUCKET = 4 * memory.MIB  # bytes of gradients from which on a bucket is summed (node_gradients.h)
 
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """The memory of a model in training by the ranks of `place`. stored: types that its frozen weights come in."""
+    """Memory of a model trained by the ranks of `place`. stored: types of its frozen weights."""
 
     shape: ModelConfig
     config: Config
@@ -38,11 +38,11 @@ class MemoryPlan:
     def of(
         cls, shape: ModelConfig, config: Config, place: Place = ALONE, checkpoints: Checkpoints | None = None
     ) -> MemoryPlan:
-        """The plan of a run whose checkpoints, if it has any, say how frozen weights are stored."""
+        """Return the plan of a run; its checkpoints, if any, determine the types of frozen weights."""
         return cls(shape, config, place, stored_in(config, checkpoints))
 
     def bytes(self) -> dict[str, int]:
-        """Return the memory by kind that a rank will take on top of the program; takes none of it."""
+        """Return the bytes by kind that a rank will use in addition to the program; allocates nothing."""
         config, place = self.config, self.place
         if place.world == 1:
             return plan_model(self.shape, config, only=True, stored=self.stored)[2]
@@ -50,7 +50,7 @@ class MemoryPlan:
         own = place.config_of_rank(config)
         _, engine, report = plan_model(self.shape, own, only=True, stored=self.stored, place=place)
         if config.mesh.zero < 3 and place.world > place.on_a_node:
-            # Whole tables go between nodes, not the rows that were read.
+            # Nodes exchange whole tables, not only the rows that were read.
             report["gradients"] = engine.gradient_bytes(gradient_rows=False)
         if place.on_a_node > 1 and (fewest := place.fewest_samples(config)) < own.train.batch_size:
             report["packed"] = engine.packed_bytes(fewest)
@@ -60,15 +60,15 @@ class MemoryPlan:
         return own_bytes
 
     def checkpoint_bytes(self, report: Mapping[str, int], place: Place | None = None) -> int:
-        """Bytes of a checkpoint, which with adapters holds theirs alone. report: as `bytes` gives it at `place`."""
+        """Return the bytes of a checkpoint, with adapters only theirs. report: result of `bytes` at `place`."""
         place = place or self.place
         if (lora := lora_of(self.config)) is None:
             return checkpoint_bytes(report, place)
-        copies = 2 if lora.init == "pissa" else 1  # with the initial values
+        copies = 2 if lora.init == "pissa" else 1  # including the initial adapters
         return 4 * self._counted.trained * copies + report["moments"] * place.world
 
     def require(self, what: str = "training") -> dict[str, int]:
-        """Return the bytes by kind; UserError, with advice, if the ranks of a node do not fit into its memory."""
+        """Return the bytes by kind; raise UserError with advice if the ranks of a node do not fit into its memory."""
         least = self.least_bytes()
         part = f"{what} (weights, gradients and one moment alone)"
         memory.require(least, part, lambda have: self._settings_for(have, least))
@@ -83,17 +83,19 @@ class MemoryPlan:
         """Return what to change so that a run whose ranks need `report` fits into `have` bytes."""
         ranks = self.place.on_a_node
         settled = (report["weights"] + report["moments"]) * ranks + self._least_gradients(self._counted)
-        whole = self.config.optim.moment_dtype == "fp32"  # half of the first of two moments
+        whole = self.config.optim.moment_dtype == "fp32"  # half of one of two moments
         return self._settings_for(have, settled, report["moments"] // 4 * ranks if whole else 0)
 
     def _settings_for(self, have: int, settled: int, rounding: int = 0) -> str:
-        """As `advice`; settled: bytes of a node that no batch changes; rounding: those that a bf16 moment saves."""
+        """Return advice; settled: bytes of a node independent of the batch; rounding: bytes that a bf16 moment
+        saves.
+        """
         from mudd_core.run.build.memory_advice import advice
 
         shape, ranks = self.shape, self.place.on_a_node
 
         @cache
-        def least_of(own: ModelConfig) -> int:  # no change of the batch changes it
+        def least_of(own: ModelConfig) -> int:  # it does not depend on the batch
             return replace(self, shape=own).least_bytes()
 
         def needed(changed: Config) -> int:
@@ -114,7 +116,7 @@ class MemoryPlan:
         return advice(self.config, needed, have, settled, rounding)
 
     def choices(self, most: int | None = None) -> Iterator[Choice]:
-        """What the built meshes of these ranks need, the nearest first; only those of at most `most` bytes a node."""
+        """Yield the memory of the supported meshes of these ranks, nearest first; at most `most` bytes a node."""
         for config in meshes(self.config, self.place.world):
             other = replace(self, config=config)
             if most is not None and other.least_bytes() > most:
@@ -122,14 +124,15 @@ class MemoryPlan:
             try:
                 found = Choice(config, self.place, sum(other.bytes().values()))
             except UserError:
-                continue  # its graphs do not go with this mesh
+                continue  # the graphs are not possible on this mesh
             if most is None or found.node_bytes <= most:
                 yield found
 
     def nearest(self, have: Callable[[Place], int]) -> Choice | None:
-        """The nearest mesh whose nodes need at most what they have: of these nodes, else of twice as many each time.
+        """Return the nearest mesh that fits into memory: on these nodes, else on twice as many, repeatedly.
 
-        With so many ranks a node, else with fewer. None where the batch and its shards allow no such number of ranks.
+        Try the same number of ranks on a node first, then fewer. Return None if the batch and its shards do not allow
+        such a number of ranks.
         """
         fitting = (
             found
@@ -148,7 +151,7 @@ class MemoryPlan:
         model = Model(self.shape, booked_only=True, stored=stored, experts=group, lora=lora_of(self.config))
         model.train_only(choose_trained(model.store, self.config.trained))
         store = model.store
-        sizes = {True: [0], False: [0]}  # of the weights that train: of dealt out experts, and others
+        sizes = {True: [0], False: [0]}  # trained weights: of sharded experts, and others
         for about in map(store.describe, store.names()):
             if about["trainable"]:
                 sizes[group is not None and len(about["shape"]) == EXPERT_AXES].append(
@@ -160,9 +163,9 @@ class MemoryPlan:
         )
 
     def least_bytes(self) -> int:
-        """Bytes of a node's weights, gradients and one moment alone.
+        """Return the bytes of only a node's weights, gradients and one moment.
 
-        Planning the updates of a model far too large takes seconds; counting its weights does not.
+        This is a fast check: planning the updates of a model that is far too large takes seconds.
         """
         found, place, mesh = self._counted, self.place, self.config.mesh
         share = place.on_a_node / place.world
@@ -171,7 +174,7 @@ class MemoryPlan:
         return dense + place.on_a_node * found.expert_weights + moments + self._least_gradients(found)
 
     def _least_gradients(self, found: _Counted) -> int:
-        """Bytes of a node's gradients with one graph run a step, without the buckets of mesh.zero=3."""
+        """Return the bytes of a node's gradients with one graph run in a step, without the buckets of mesh.zero=3."""
         place, mesh = self.place, self.config.mesh
         cut = mesh.zero == 3
         experts = 4 * found.expert_trained // (place.world if cut else mesh.expert)
@@ -179,7 +182,7 @@ class MemoryPlan:
         return place.on_a_node * (experts + each)
 
     def _exchange_bytes(self, report: Mapping[str, int]) -> int:
-        """Buffers of a rank for messages to other nodes, at most; report: the other bytes of the rank.
+        """Return the maximum bytes of a rank's message buffers to other nodes; report: the other bytes of the rank.
 
         Two buckets of gradients or weights are under way at a time, each as large as the largest parameter and the
         4 MiB that fill one. With mesh.zero=3 a bucket's messages end before its memory is taken again, so they need no
@@ -190,7 +193,7 @@ class MemoryPlan:
         if place.world == place.on_a_node:
             return 0
         own = self.config.mesh.expert
-        experts = 4 * found.expert_largest // own if own < place.world else 0  # no other rank has the same
+        experts = 4 * found.expert_largest // own if own < place.world else 0  # each rank has different ones
         dense = min(2 * (4 * found.largest + BUCKET), 4 * found.trained)
         if self.config.mesh.zero == 3:
             slices = 4 * (found.trained + found.expert_trained) // place.world
@@ -200,9 +203,9 @@ class MemoryPlan:
 
 @dataclass(frozen=True)
 class _Counted:
-    """Weights of a model. weights: bytes; trained: numbers that train; largest: of a parameter.
+    """Counts of a model's weights. weights: bytes; trained: number of trained elements; largest: of a parameter.
 
-    The same of experts that are dealt out to ranks, of which expert_weights are the bytes that a rank has.
+    The same for sharded experts; expert_weights are the bytes of one rank.
     """
 
     weights: int

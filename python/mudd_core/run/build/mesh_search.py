@@ -1,4 +1,4 @@
-"""The meshes that a run may take, the nearest to its own first."""
+"""The possible meshes of a run, nearest to its own first."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _NAMES = tuple(f"mesh.{name}" for name in SIZES)
 
 
 def _short_names() -> list[str]:
-    """The sizes as they are typed without their section: --zero=3."""
+    """Return the mesh fields as typed without their section: --zero=3."""
     infos = fields_of_all()
     return [name for name in SIZES if field_path(name, infos) in _NAMES]
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A mesh for a run. rank_bytes: of a rank, without the program."""
+    """A possible mesh of a run. rank_bytes: of a rank, without the program."""
 
     config: Config
     place: Place
@@ -42,20 +42,20 @@ class Choice:
         return f"mesh.zero={mesh.zero}" + (f" mesh.expert={mesh.expert}" if mesh.expert > 1 else "")
 
     def arguments(self, words: Sequence[str], mesh: MeshConfig) -> list[str]:
-        """The arguments of a run, whose mesh is `mesh`, with this mesh in place of it."""
+        """Return the arguments of a run with `mesh` replaced by this mesh."""
         own = self.config.mesh
         found = [*without(words, [*_NAMES, *_short_names()]), *self.words.split()]
         if own.expert == 1 < mesh.expert:
-            found.append("mesh.expert=1")  # a file may set it
+            found.append("mesh.expert=1")  # a config file may set it
         if own != replace(mesh, zero=own.zero, expert=own.expert):
             found += ["mesh.data=-1", "mesh.fsdp=-1"]
         return found
 
 
 def meshes(config: Config, world: int) -> list[Config]:
-    """The config with each built mesh of so many ranks, the ones nearest to its own first.
+    """Return the config with each supported mesh of `world` ranks, nearest to its own first.
 
-    What is stored depends on mesh.zero and mesh.expert alone: any data x fsdp holds and sends the same bytes.
+    Only mesh.zero and mesh.expert affect storage: every data x fsdp stores and sends the same bytes.
     """
     now, mixture = config.mesh, mixture_of(config.model)
     experts = (
@@ -70,7 +70,7 @@ def meshes(config: Config, world: int) -> list[Config]:
 
 
 def _of_size(mesh: MeshConfig, zero: int, expert: int, world: int) -> MeshConfig:
-    """The mesh with other settings; data and fsdp stay where their sizes fit the world."""
+    """Return the mesh with other settings; data and fsdp stay if their sizes fit the world size."""
     stays = world % max(1, mesh.data) == 0 == world % max(1, mesh.fsdp) and (
         -1 in (mesh.data, mesh.fsdp) or mesh.data * mesh.fsdp == world
     )

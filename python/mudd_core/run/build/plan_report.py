@@ -1,4 +1,4 @@
-"""What a run will cost before it starts: parameters, FLOPs, memory, time; and the table of parameters."""
+"""The plan of a run: parameters, FLOPs, memory, time; and the table of parameters."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from mudd_core.run.build.start_tokenizer import with_source_tokenizer
 from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.run_folder import RunFolder
 
-# Batches, logs, buffers of a save: what a running loop adds to the program, as seen.
+# Measured bytes that a running loop adds to the program: batches, logs, buffers of a save.
 LOADED_LATER = 13 * memory.MIB
-# Resident bytes of a launch.py that has planned nothing, as seen, and of its libraries among them.
+# Measured resident bytes of launch.py before planning, and the part of its libraries.
 _RESIDENT, _LIBRARIES = 46 * memory.MIB, 20 * memory.MIB
 _KINDS = {
     "program": "program",
@@ -51,12 +51,12 @@ _KINDS = {
 
 
 def program_bytes(on_a_node: int) -> int:
-    """Bytes of the program of a rank, whose node has the libraries once; call it before any planning."""
+    """Return the bytes of a rank's program, with libraries shared on a node; call it before any planning."""
     return _program(memory.resident_bytes(), memory.file_bytes(), on_a_node)
 
 
 def usual_program_bytes(on_a_node: int) -> int:
-    """The same of a launch.py on another machine; this process may be a notebook."""
+    """Return the same for launch.py on another machine; this process may be a notebook."""
     return _program(_RESIDENT, _LIBRARIES, on_a_node)
 
 
@@ -72,10 +72,10 @@ def plan_text(
     command: Callable[[Choice], str] = lambda choice: choice.words,
     counted: float = 1.0,
 ) -> str:
-    """The text of --plan. Nothing is written, and next to no memory is used. place: the ranks that will train.
+    """Return the text of --plan; writes nothing and uses little memory. place: the ranks that will train.
 
-    node_memory: bytes of each of their machines, all of them for this run; 0: what this one has free. command: the
-    arguments that train on another mesh. counted: the share of targets that count.
+    node_memory: bytes of each machine for this run; 0: the free memory of this one. command: returns the arguments that
+    train on another mesh. counted: the fraction of targets that contribute to the loss.
     """
     from mudd_core import _core
 
@@ -87,7 +87,7 @@ def plan_text(
         config = with_source_tokenizer(config, None)[0]
     shape = resolved_model(config, expected_vocabulary(config))
     plan = MemoryPlan.of(shape, config, place, checkpoints)
-    whole = dataclasses.replace(config, mesh=MeshConfig())  # a checkpoint has the parts of all ranks
+    whole = dataclasses.replace(config, mesh=MeshConfig())  # a checkpoint contains the parts of all ranks
     model, engine, report = plan_model(shape, whole, only=True, stored=plan.stored)
     own = report if place.world == 1 else plan.bytes()
     flops = engine.flops_per_token(counted)
@@ -115,7 +115,7 @@ def plan_text(
 
 
 def _first_start_lines(build: CacheToBuild, program: int) -> list[str]:
-    """The memory that a first start takes while child processes build its token cache; none if the cache is there."""
+    """Return lines about the memory of building the token cache in child processes; none if the cache exists."""
     if not build.memory:
         return []
     return [
@@ -127,7 +127,9 @@ def _first_start_lines(build: CacheToBuild, program: int) -> list[str]:
 def _disk_lines(
     config: Config, checkpoints: Checkpoints, each: int, steps: int | None, build: CacheToBuild
 ) -> list[str]:
-    """The disk space of the checkpoints and of a token cache to be built, and whether a start would be refused."""
+    """Return lines about the disk space of checkpoints and a token cache to be built, and whether a start would
+    fail.
+    """
     if not config.train.save:
         return []
     cache, root = build.size, build.root
@@ -149,14 +151,14 @@ def _disk_lines(
 
 
 def _maps_line(config: Config) -> str:
-    """The line on the files that a start writes for data.pipeline; empty if it writes none."""
+    """Return the line about files that a start writes for data.pipeline; empty if it writes none."""
     from mudd_core.data.pipelines import plan_note
 
     return plan_note(config, row_shape(config))
 
 
 def _time_lines(config: Config, folder: RunFolder, flops: float, place: Place) -> list[str]:
-    """The time of a step of so many FLOPs and, where their number is known, of all steps."""
+    """Return the time of a step of `flops` FLOPs and, if their number is known, of all steps."""
     rate, nodes = peak_flops(config.train.precision), place.nodes
     fraction, source = fraction_of_peak(config, folder)
     steps = planned_steps(config, folder)
@@ -187,7 +189,7 @@ def _time_lines(config: Config, folder: RunFolder, flops: float, place: Place) -
 def _memory_lines(
     plan: MemoryPlan, kinds: dict[str, int], node_memory: int, command: Callable[[Choice], str]
 ) -> list[str]:
-    """The peak of a rank, its parts, whether a start would be refused, and the meshes of so many ranks."""
+    """Return the peak memory of a rank, its parts, whether a start would fail, and other meshes."""
     peak, ranks, programs = sum(kinds.values()), plan.place.on_a_node, plan.place.on_a_node * kinds["program"]
     free, limit = memory.available_bytes()
     whose = "" if ranks == 1 else f" of a rank, {bytes_text(ranks * peak)} of a node of {ranks}"
@@ -219,9 +221,9 @@ def _mesh_lines(
     fits: bool,
     command: Callable[[Choice], str],
 ) -> list[str]:
-    """What each mesh of so many ranks needs; where the one of the plan does not fit, the nearest that does.
+    """Return the memory of each mesh of these ranks and, if the plan does not fit, the nearest mesh that does.
 
-    have: bytes of a node for the runs of its ranks.
+    have: bytes of a node for its ranks.
     """
     ranks, program = plan.place.on_a_node, kinds["program"]
     lines = [f"  {'meshes':<28}{'a rank':>12}{'a node':>12}"]
@@ -253,7 +255,7 @@ def _indented(text: str) -> list[str]:
 
 
 def parameter_table(config: Config) -> str:
-    """Every parameter with shape, role, first values, optimizer, learning rate and decay."""
+    """Return a table of parameters with shape, role, initializer, optimizer, learning rate and decay."""
     shape = resolved_model(config, expected_vocabulary(config))
     model, engine, _ = plan_model(shape, config, only=True)
     groups = by_name(engine.groups)

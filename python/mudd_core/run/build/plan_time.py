@@ -1,4 +1,4 @@
-"""How many steps a planned run takes, and how fast: from its own folder, or a measured run of its kind beside it."""
+"""Number of steps and speed of a planned run, from its own folder or a similar run in the same folder."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from mudd_core.run.store.json_files import read_object, read_saved_config
 from mudd_core.run.store.metrics import rows_of
 from mudd_core.run.store.run_folder import RunFolder
 
-_ASSUMED = 0.5  # fraction of the peak where no run of this kind was measured
+_ASSUMED = 0.5  # fraction of the peak if no similar run was measured
 
 
 def planned_steps(config: Config, folder: RunFolder) -> int | None:
-    """Updates of the run; None where the data decide and no start has counted them yet."""
+    """Return the updates of the run; None if they depend on the data and no start has counted them yet."""
     if ends_with_data(config):
         return _done(folder)
     if not config.train.epochs:
@@ -24,12 +24,12 @@ def planned_steps(config: Config, folder: RunFolder) -> int | None:
 
 
 def ends_with_data(config: Config) -> bool:
-    """Whether the run ends where its data end; train.steps is only the most."""
+    """Return True if the run ends with its data; train.steps is then only the maximum."""
     return config.train.to_data_end and config.data.epochs > 0
 
 
 def _done(folder: RunFolder) -> int | None:
-    """Updates of the run as its last start found them; None where none has ended yet."""
+    """Return the updates of the run as counted by its last start; None if none has ended yet."""
     try:
         steps = read_object(folder.summary_file).get("steps")
     except (FormatError, UserError):
@@ -38,9 +38,9 @@ def _done(folder: RunFolder) -> int | None:
 
 
 def fraction_of_peak(config: Config, run: RunFolder) -> tuple[float, str]:
-    """The fraction of the measured peak to count with, and where it is from.
+    """Return the expected fraction of the measured peak, and its source.
 
-    Only a run of the same width, precision and size of batch predicts it: a tiny model reaches far less of the peak.
+    Only a run with the same width, precision and batch size predicts it: a tiny model reaches far less of the peak.
     """
     for folder in _measured(run):
         saved = _saved(folder)
@@ -52,7 +52,7 @@ def fraction_of_peak(config: Config, run: RunFolder) -> tuple[float, str]:
             FormatError,
             UserError,
             OSError,
-        ):  # a damaged log, perhaps a neighbour's, is no reason against a plan
+        ):  # a damaged log, perhaps of another run, must not fail a plan
             continue
         fractions = sorted(one for one in found if isinstance(one, float) and one > 0)
         if fractions:
@@ -63,13 +63,13 @@ def fraction_of_peak(config: Config, run: RunFolder) -> tuple[float, str]:
 
 
 def _measured(run: RunFolder) -> Iterator[RunFolder]:
-    """Folders that may hold metrics: the run's own, then the newest beside it."""
+    """Yield folders that may contain metrics: the run's own, then the newest ones next to it."""
     yield run
     yield from run.measured_beside()
 
 
 def _saved(folder: RunFolder) -> Config | None:
-    """The saved config of a run; None without one that can be read."""
+    """Return the saved config of a run; None if there is no readable one."""
     try:
         return read_saved_config(folder)
     except (FormatError, UserError):
@@ -77,7 +77,7 @@ def _saved(folder: RunFolder) -> Config | None:
 
 
 def _alike(one: Config, other: Config) -> bool:
-    """Whether two runs have matrices of the same sizes, by family, width, precision and tokens of a batch."""
+    """Return True if two runs have the same family, width, precision and tokens in a batch."""
     return _sizes(one) == _sizes(other)
 
 

@@ -1,4 +1,4 @@
-"""The model and the engine of a run, their memory planned and reserved, next to none of it touched."""
+"""Model and engine of a run, with memory planned and reserved but hardly touched."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def plan_model(
     stored: StoredTypes | None = None,
     place: Place = ALONE,
 ) -> tuple[Model, Engine, dict[str, int]]:
-    """(model, engine, bytes by kind): all memory reserved, next to none of it touched, the weights zeros.
+    """Return (model, engine, bytes by kind) with all memory reserved but hardly touched; the weights are zeros.
 
-    model: one to train further; it keeps its weights. only: for a plan, of any size; such a model cannot run. comm: the
-    ranks that train it; all make this call. stored: types of the frozen weights; None: found from the config. place: of
-    the first rank, for a plan of several.
+    model: to train further; it keeps its weights. only: plan only, for any size; such a model cannot run. comm: of the
+    ranks that train it; all make this call. stored: types of the frozen weights; None: from the config. place: of the
+    first rank, for a plan of several ranks.
     """
     from mudd_core.data.pipelines import parts_of
     from mudd_core.engine.engine import Engine
@@ -43,7 +43,9 @@ def plan_model(
     parts = parts_of(config.data)
     if model is None:
         stored = stored or stored_in(config)
-        alone = comm is None and place.world == 1  # ranks of a node share one copy of the weights as it is
+        alone = (
+            comm is None and place.world == 1
+        )  # the ranks of a node share one unsharded copy of the weights
         model = Model(
             shape,
             initialize=False,
@@ -65,7 +67,7 @@ def plan_model(
 
 
 def expert_group(mesh: MeshConfig, comm: Comm | None, place: Place = ALONE) -> _core.ExpertGroup | None:
-    """The ranks that hold the experts between them; without a comm those of a plan, as the first one sees them."""
+    """Return the group of ranks that share the experts; without a comm, that of the first rank of a plan."""
     if mesh.expert == 1:
         return None
     if comm is not None:
@@ -74,7 +76,7 @@ def expert_group(mesh: MeshConfig, comm: Comm | None, place: Place = ALONE) -> _
 
 
 def spread_of(shape: ModelConfig, config: Config, ranks: Ranks) -> Spread:
-    """How ranks hold a model between them that is read, not trained, as the mesh says."""
+    """Return the distribution over ranks, by the mesh, of a model that is not trained."""
     from mudd_core.engine.cut import Spread
 
     comm = ranks.comm if ranks.world > 1 else None
@@ -83,9 +85,9 @@ def spread_of(shape: ModelConfig, config: Config, ranks: Ranks) -> Spread:
 
 
 def cut_of(shape: ModelConfig, config: Config, comm: Comm | None, place: Place = ALONE) -> Cut | None:
-    """How ranks cut a model under mesh.zero=3; None where they do not, or where there is one.
+    """Return the sharding of a model with mesh.zero=3; None without it, or for one rank.
 
-    comm: of the ranks; None for a plan, which is that of the first rank at `place`.
+    comm: of the ranks; None for a plan, which describes the first rank at `place`.
     """
     from mudd_core.engine.cut import Cut, whole_names
     from mudd_core.engine.model import Model

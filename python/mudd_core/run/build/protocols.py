@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from mudd_core.data.pipelines import Rows
     from mudd_core.data.tokenizers.tokenizer import Tokenizer
 
-Sums = tuple[float, int]  # of a batch: nats, and targets that count
+Sums = tuple[float, int]  # of a batch: nats, and counted targets
 
 
 def token_mean(sums: Sequence[Sums]) -> float:
-    """All nats over all targets, added in the order of batches; NaN without targets."""
+    """Return all nats divided by all targets, added in the order of batches; NaN without targets."""
     nats, targets = 0.0, 0
     for batch_nats, batch_targets in sums:
         nats += batch_nats
@@ -33,15 +33,16 @@ def token_mean(sums: Sequence[Sums]) -> float:
 
 
 def mean_of(config: Config) -> Callable[[Sequence[Sums]], float]:
-    """The mean of the config's protocol."""
+    """Return the mean of the config's protocol."""
     return partial(mean_loss, protocol_of(config), slots=validation_batch(config) * config.train.seq_len)
 
 
 def mean_loss(protocol: str, sums: Sequence[Sums], *, slots: int) -> float:
-    """Nats per target of a validation by the sums of its batches; NaN without targets. slots: rows times T of a batch.
+    """Return nats per target of a validation, from the sums of its batches; NaN without targets. slots: B x T of a
+    batch.
 
-    rows: the means over batches of loss and of weight, then their ratio. features: the mean over batches of their
-    losses over all slots. Every other protocol: all nats over all targets.
+    Protocol rows: the ratio of the means over batches of loss and weight. features: the mean over batches of their
+    losses divided by all positions. Every other protocol: all nats divided by all targets.
     """
     if not sums:
         return math.nan
@@ -55,7 +56,7 @@ def mean_loss(protocol: str, sums: Sequence[Sums], *, slots: int) -> float:
 
 
 def whole_split(config: Config) -> Config:
-    """The config with which the command `validate` reads: the protocol rows takes the whole split there."""
+    """Return the config for the command `validate`, where the protocol rows uses the whole split."""
     if not PROTOCOLS[protocol_of(config)].validates_all:
         return config
     return dataclasses.replace(config, eval=dataclasses.replace(config.eval, max_batches=0))
@@ -64,9 +65,9 @@ def whole_split(config: Config) -> Config:
 def batches_of(
     config: Config, rows: Rows, tokenizer: Tokenizer | None, records: int = 0
 ) -> Iterator[Mapping[str, Array]]:
-    """Batches (arrays by name) of the held-out rows: of eval.documents at most, and eval.max_batches.
+    """Yield batches (arrays by name) of held-out sequences, up to eval.documents and eval.max_batches.
 
-    records: of the files that the rows are from, for a message.
+    records: of the files of the sequences, for a message.
     """
     protocol, size, limit = protocol_of(config), validation_batch(config), config.eval.documents
     if not rows.rows:
@@ -85,7 +86,7 @@ def batches_of(
 
 
 def fewer_than_a_batch(config: Config, records: int) -> str:
-    """Explain that no group of validation files has a whole batch. records: in all files."""
+    """Return a message that no group of validation files has a whole batch. records: in all files."""
     return (
         f"expected a whole batch of {validation_batch(config)} records in a group of validation files, got "
         f"{records:,} records in all; "
@@ -95,7 +96,7 @@ def fewer_than_a_batch(config: Config, records: int) -> str:
 
 
 def batch_count(config: Config, rows: int) -> int:
-    """Return how many batches a validation of so many held-out rows has at most: at least one."""
+    """Return the maximum number of batches of a validation on `rows` held-out sequences: at least one."""
     protocol, limit = protocol_of(config), config.eval.documents
     if limit and _row_is_document(protocol):
         rows = min(rows, limit)
@@ -104,16 +105,16 @@ def batch_count(config: Config, rows: int) -> int:
 
 
 def validated_slots(config: Config, rows: int, documents: int) -> int:
-    """Return how many slots (rows times T) a validation of so many held-out rows and documents computes.
+    """Return the positions (sequences times T) that a validation computes.
 
-    eval.documents of joined text is an estimate by the mean length of a document. documents: 0 if unknown.
+    For joined text, eval.documents is converted by the mean length of a document. documents: 0 if unknown.
     """
     rows = _rows_within_limit(config, rows, documents)
     return batch_count(config, rows) * validation_batch(config) * config.train.seq_len
 
 
 def validated_tokens(config: Config, rows: int, documents: int) -> int:
-    """Return the tokens of a validation: validated_slots without the rows that fill up a part-batch."""
+    """Return the tokens of a validation: validated_slots without the padding of an incomplete batch."""
     rows = _rows_within_limit(config, rows, documents)
     return min(rows, batch_count(config, rows) * validation_batch(config)) * config.train.seq_len
 
@@ -130,10 +131,10 @@ def _row_is_document(protocol: str) -> bool:
 
 
 def _batches(protocol: str, rows: int, size: int) -> int:
-    """Batches of a validation, at least one."""
+    """Return the number of batches of a validation, at least one."""
     whole = -(-rows // size)
     last = PROTOCOLS[protocol].last
-    if last == "never full":  # batches k with k B < N - B, as TokenFormer's program stops
+    if last == "never full":  # batches k with k B < N - B, as in TokenFormer's program
         whole = -(-(rows - size) // size)
     elif last == "dropped":
         whole = rows // size
@@ -141,7 +142,7 @@ def _batches(protocol: str, rows: int, size: int) -> int:
 
 
 def _first_rows(batches: Iterator[Mapping[str, Array]], rows: int) -> Iterator[Mapping[str, Array]]:
-    """The batches with the targets of later rows ignored."""
+    """Yield the batches with the targets of later sequences ignored."""
     for batch in batches:
         yield _ignoring(batch, np.arange(len(batch["targets"]))[:, None] >= rows)
         rows -= len(batch["targets"])
@@ -150,7 +151,7 @@ def _first_rows(batches: Iterator[Mapping[str, Array]], rows: int) -> Iterator[M
 def _first_documents(
     batches: Iterator[Mapping[str, Array]], documents: int, eos_id: int
 ) -> Iterator[Mapping[str, Array]]:
-    """The batches with the targets behind so many ends of documents ignored; it ends with the last document."""
+    """Yield the batches with targets after `documents` ends of documents ignored; stop after the last document."""
     for batch in batches:
         targets = batch["targets"]
         ends = np.cumsum(targets.reshape(-1) == eos_id).reshape(targets.shape)

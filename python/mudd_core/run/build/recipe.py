@@ -1,4 +1,4 @@
-"""What a published recipe names and this run does not have: its text and its tokenizer, and what that means."""
+"""Notes about the text and tokenizer of a published recipe that this run does not have."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from mudd_core.config.pipelines import spec_of
 
 
 def recipe_note(config: Config) -> str:
-    """Lines that say what the recipe of a config names, what the run uses instead, and why losses differ.
+    """Return lines about what the recipe names, what the run uses instead, and why losses differ.
 
-    Empty where no recipe is named, and where data.path and data.tokenizer are given: then they are the user's choice.
-    Data of ready ids need no tokenizer.
+    Empty if no recipe is named, or if the user has set data.path and data.tokenizer. Data that are ids need no
+    tokenizer.
     """
     data = config.data
     named, used, why, give = [], [], [], []
@@ -37,5 +37,5 @@ def recipe_note(config: Config) -> str:
 
 
 def printable(text: str) -> str:
-    """A name out of a stranger's settings, short and without control characters."""
+    """Return a name from untrusted settings, truncated and without control characters."""
     return "".join(c if c.isprintable() else "?" for c in text[:80])

@@ -1,4 +1,4 @@
-"""The rows of a run's data: those that training reads, and the batches of validation and of a test."""
+"""The sequences of a run: for training, and batches for validation and test."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def row_shape(config: Config) -> RowShape:
-    """What of a config decides the rows of its data."""
+    """Return the fields of a config that determine the sequences of its data."""
     from mudd_core.data.pipelines import RowShape
 
     train = config.train
@@ -24,7 +24,7 @@ def row_shape(config: Config) -> RowShape:
 
 
 def training_rows(config: Config, text: Prepared) -> Rows:
-    """The rows that training reads."""
+    """Return the training sequences."""
     from mudd_core.data.pipelines.ids_data import FirstBatch
 
     rows, train = text.rows("train", row_shape(config)), config.train
@@ -45,7 +45,7 @@ def training_rows(config: Config, text: Prepared) -> Rows:
 
 
 def ended_by_data(config: Config, rows: Rows) -> Config:
-    """The config with the steps that the data have, where train.to_data_end shortens the run to them."""
+    """Return the config with the steps of the data, if train.to_data_end shortens the run to them."""
     if not (config.train.to_data_end and config.data.epochs):
         return config
     whole = rows.batches(config.data.epochs)
@@ -53,13 +53,13 @@ def ended_by_data(config: Config, rows: Rows) -> Config:
 
 
 def shortened(config: Config, steps: int) -> Config:
-    """The config of a run that ends earlier, with the learning rates of the whole one."""
+    """Return the config of a run that ends earlier, with the learning rates of the whole run."""
     optim = replace(config.optim, schedule_steps=config.schedule_steps)
     return replace(config, train=replace(config.train, steps=steps), optim=optim)
 
 
 def data_end_note(config: Config, steps: int) -> str:
-    """What is said where the data have fewer steps than the config."""
+    """Return the note for data with fewer steps than the config."""
     return (
         f"the data have {steps:,} batches (data.epochs={config.data.epochs}): the run ends at step {steps:,}, before "
         f"train.steps={config.train.steps:,}"
@@ -67,7 +67,7 @@ def data_end_note(config: Config, steps: int) -> str:
 
 
 def held_out_rows(config: Config, text: Prepared, split: str = "valid") -> Rows:
-    """The rows of the validation split, or of the split `test`; UserError for data without one."""
+    """Return the sequences of the split `valid` or `test`; raise UserError for data without it."""
     from mudd_core.data.pipelines import test_rows
 
     shape = row_shape(config)
@@ -75,7 +75,7 @@ def held_out_rows(config: Config, text: Prepared, split: str = "valid") -> Rows:
 
 
 def validation_batches(config: Config, text: Prepared) -> Iterator[Mapping[str, Array]]:
-    """Batches (arrays by name) of the held-out rows, by the protocol of the pipeline."""
+    """Yield batches (arrays by name) of held-out sequences, by the protocol of the pipeline."""
     return batches_of(config, held_out_rows(config, text), text.tokenizer, text.documents[1])
 
 
@@ -85,7 +85,7 @@ _MATCH = (
 
 
 def no_validation(config: Config, records: int) -> str:
-    """Return a note that a run validates nothing. UserError if one of its fields needs validations.
+    """Return a note that a run validates nothing. Raise UserError if one of its fields needs validations.
 
     records: of its validation files, which have no whole batch.
     """

@@ -1,4 +1,4 @@
-"""The data of a run: read or built once for all ranks, and what the loop takes from them."""
+"""The data of a run: read or built once for all ranks, and passed to the loop."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ def shared_data(
     ranks: Ranks,
     before_build: Callable[[], None] | None = None,
 ) -> Prepared:
-    """The data of a run: a cache is built by one rank, found by those that see its files, and the same for all."""
-    shown = None if ranks.first else (lambda *_: None)  # of the progress of a build
+    """Return the data of a run: one rank builds the cache, others use its files if they see them; equal on all
+    ranks.
+    """
+    shown = None if ranks.first else (lambda *_: None)  # callback for the progress of a build
     text: Prepared = ranks.in_turn(
         lambda: prepare(config, fingerprint=fingerprint, progress=shown, before_build=before_build)
     )
@@ -39,7 +41,7 @@ def shared_data(
 def add_text(
     components: Components, config: Config, fingerprint: str | None = None, ranks: Ranks | None = None
 ) -> Components:
-    """The parts with the config's text: batches, validation, tokenizer. UserError if the model has too few tokens."""
+    """Return the components with the config's text; raise UserError if the model's vocabulary is too small."""
     from mudd_core.data import pipelines
 
     text = shared_data(pipelines.prepare, config, fingerprint, ranks or Ranks())
@@ -54,7 +56,7 @@ def add_text(
 
 
 def with_text(components: Components, config: Config, text: Prepared) -> Components:
-    """The parts with this text."""
+    """Return the components with this text."""
     from mudd_core.data.rows import Shown
 
     held = text.rows("valid", row_shape(config)).rows
@@ -96,7 +98,7 @@ def with_text(components: Components, config: Config, text: Prepared) -> Compone
 
 
 def with_steps(config: Config, fingerprint: str | None, ranks: Ranks) -> Config:
-    """The config with train.steps of train.epochs passes over the training rows, whole batches only."""
+    """Return the config with train.steps for train.epochs passes over the training sequences, whole batches only."""
     from mudd_core.data import pipelines
     from mudd_core.data.pipelines.core_rows import PackedRows
 
@@ -112,5 +114,5 @@ def with_steps(config: Config, fingerprint: str | None, ranks: Ranks) -> Config:
         )
     steps = train.epochs * (rows // train.batch_size)
     if isinstance(found, PackedRows) and config.data.epochs == train.epochs:
-        steps = found.batches(train.epochs)  # with the last batch of each worker
+        steps = found.batches(train.epochs)  # including the last batch of each worker
     return dataclasses.replace(config, train=dataclasses.replace(train, steps=steps))

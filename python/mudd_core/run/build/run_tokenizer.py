@@ -26,7 +26,7 @@ from mudd_core.run.store.run_folder import RunFolder
 
 
 def asked_tokenizer(name: str, config: Config, vocab_size: int) -> Tokenizer:
-    """The tokenizer of --tokenizer; UserError where there is none or where it has more ids than the model."""
+    """Return the tokenizer of --tokenizer; raise UserError if there is none or it has more ids than the model."""
     if name == "bpe":
         raise UserError("[arguments] --tokenizer: expected bytes, a file, a folder or a name, got bpe")
     found = find_tokenizer(name, 0, Access.of(config)).make()
@@ -41,7 +41,7 @@ def asked_tokenizer(name: str, config: Config, vocab_size: int) -> Tokenizer:
 def text_bytes_per_target(
     tokenizer: Tokenizer, batches: Iterable[Mapping[str, npt.NDArray[np.int32]]]
 ) -> float:
-    """Bytes of decoded text for each counted target of the batches; the end of a document has no bytes."""
+    """Return the bytes of decoded text for each counted target of the batches; the end of a document has no bytes."""
     decoded, size, count = tokenizer.stream(), 0, 0
     for batch in batches:
         targets = batch["targets"]
@@ -57,14 +57,14 @@ def text_bytes_per_target(
 
 
 def end_ids(folder: Path) -> list[int]:
-    """Return the tokens that end a text by generation_config.json of a folder; none without the file."""
+    """Return the end tokens in generation_config.json of a folder; none without the file."""
     named = object_in(folder / "generation_config.json").get("eos_token_id")
     found = named if isinstance(named, list) else [named]
     return [number for number in found if isinstance(number, int) and not isinstance(number, bool)]
 
 
 def for_prompts(tokenizer: Tokenizer, config: Config, run: RunFolder) -> Tokenizer:
-    """Return the tokenizer as prompts of a run are read: as transformers does, if it came with imported weights."""
+    """Return the tokenizer for prompts of a run; it encodes as transformers does if it came with imported weights."""
     named = Path(config.data.tokenizer)
     place = named if named.name == IMPORTED else run.imported_folder
     if not place.is_dir() and not spec_of(config.data.pipeline).conversations:
@@ -75,13 +75,13 @@ def for_prompts(tokenizer: Tokenizer, config: Config, run: RunFolder) -> Tokeniz
 
 
 def own_tokenizer(config: Config, run: RunFolder) -> Tokenizer | None:
-    """Return the tokenizer of a run, as its prompts are read; None for data that are ids, or if its files are gone."""
+    """Return the tokenizer of a run for its prompts; None for data that are ids, or if its files are missing."""
     found = _kept_tokenizer(config, run)
     return None if found is None else for_prompts(found, config, run)
 
 
 def _kept_tokenizer(config: Config, run: RunFolder) -> Tokenizer | None:
-    """Return the tokenizer in the run's folder; runs of earlier versions have it in the token cache alone."""
+    """Return the tokenizer in the run's folder; runs of earlier versions have it only in the token cache."""
     if not has_text(config):
         return None
     name = config.data.tokenizer
@@ -97,7 +97,7 @@ def _kept_tokenizer(config: Config, run: RunFolder) -> Tokenizer | None:
 
 
 def has_text(config: Config) -> bool:
-    """Return whether the rows of the run are made from text."""
+    """Return True if the sequences of the run come from text."""
     from mudd_core.data.pipelines import user_readers
 
     data = config.data
@@ -108,7 +108,7 @@ def has_text(config: Config) -> bool:
 
 
 def run_template(config: Config, run: RunFolder, tokenizer: Tokenizer) -> ChatTemplate | None:
-    """Return the template that a chat run was trained with, from its cache if that is there; None if it is lost."""
+    """Return the template of a chat run, from its cache if that exists; None if it is lost."""
     if not spec_of(config.data.pipeline).conversations:
         return None
     name = f"chat-{data_fingerprint(read_facts(run))}"
@@ -117,7 +117,7 @@ def run_template(config: Config, run: RunFolder, tokenizer: Tokenizer) -> ChatTe
             return found
     try:
         return find_template(config.data, tokenizer)
-    except (UserError, FormatError):  # its file is gone
+    except (UserError, FormatError):  # its file is missing
         return None
 
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 def load_run(
     config: Config, folder: RunFolder, step: int | None = None, ranks: Ranks | None = None
 ) -> tuple[Prepared, Model, int]:
-    """(data, model, step) of the newest checkpoint of a run, or of one step. ranks: as for model_of_run."""
+    """Return (data, model, step) of a run's newest checkpoint, or of one step. ranks: see model_of_run."""
     ranks = ranks or Ranks()
     facts = read_facts(folder)
     if (source := of_facts(facts)) is not None:
@@ -65,11 +65,11 @@ def model_of_run(
     precision: str | None = None,
     ranks: Ranks | None = None,
 ) -> tuple[Model, int]:
-    """(model, step) of the newest checkpoint of a run, or of one step; no text is read and no lock is taken.
+    """Return (model, step) of a run's newest checkpoint, or of one step, without reading text or taking a lock.
 
-    vocab_size: of the run's tokenizer; 0: as run.json has it. precision: that of the run by default. ranks: they hold
-    the model between them as config.mesh says, and each reads what it holds; all make this call. UserError where
-    there is no checkpoint yet; a newer one that does not verify is a warning on standard error.
+    vocab_size: of the run's tokenizer; 0: from run.json. precision: by default that of the run. ranks: they share the
+    model by config.mesh, each reads its part, and all make this call. Raise UserError if there is no checkpoint yet; a
+    newer one that fails verification causes a warning on standard error.
     """
     ranks = ranks or Ranks()
     facts, checkpoints = read_facts(folder), Checkpoints(folder)
@@ -109,21 +109,21 @@ def model_of_run(
 
 
 def _types(config: Config, checkpoints: Checkpoints, step: int | None) -> dict[str, str]:
-    """Types of the run's tensors, where they decide something; UserError where there is no checkpoint."""
+    """Return the types of the run's tensors if they matter; raise UserError if there is no checkpoint."""
     if not checkpoints.steps():
         raise UserError(f"[workdir] {checkpoints.run} has no checkpoint yet; train first")
     if not config.trained:
         return {}
     try:
         return checkpoints.types_of(step) if step is not None else checkpoints.types() or {}
-    except (FormatError, OSError):  # said where the weights are read
+    except (FormatError, OSError):  # reported when the weights are read
         return {}
 
 
 def _read_weights(
     model: Model, checkpoints: Checkpoints, run_id: str, step: int | None, ranks: Ranks
 ) -> Checkpoint:
-    """Read what this rank holds of the weights of the newest step, or of one."""
+    """Read this rank's part of the weights of the newest step, or of one step."""
     parts, comm = weight_parts(model.store), model.comm
 
     def read() -> Checkpoint | None:

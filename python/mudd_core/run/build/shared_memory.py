@@ -1,4 +1,4 @@
-"""Shared memory of a node: whether what its ranks share fits into it, and what they do instead."""
+"""Shared memory of a node: a check that it is large enough for its ranks, and the alternative."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from mudd_core.run.build.memory_plan import MemoryPlan
 from mudd_core.run.build.place import Place
 from mudd_core.run.ranks.ranks import Ranks
 
-WINDOW = 64 * MIB  # the least that weights, and packed weights, are given (node_memory.h)
+WINDOW = 64 * MIB  # minimum size of weights, and of packed weights (node_memory.h)
 
 
 def fit_node(plan: MemoryPlan, ranks: Ranks) -> str:
-    """Make every rank a node of its own where some node has too little shared memory; a warning if so, else "".
+    """Make every rank a separate node if a node has too little shared memory; return a warning then, else "".
 
-    All ranks call it, before the model is made. plan: of a node with shared memory.
+    All ranks call it before the model is created. plan: of a node with shared memory.
     """
     comm = ranks.comm
     if comm is None or comm.node_size == 1:
@@ -42,7 +42,7 @@ def fit_node(plan: MemoryPlan, ranks: Ranks) -> str:
 
 
 def fit_weights(shape: ModelConfig, stored: Mapping[str, str], ranks: Ranks) -> str:
-    """As fit_node, for a model that is read, not trained: its weights alone are shared."""
+    """Do the same as fit_node for a model that is not trained: only its weights are shared."""
     comm = ranks.comm
     if comm is None or comm.node_size == 1:
         return ""
@@ -64,7 +64,7 @@ def _split_text(free: int, need: int) -> str:
 
 
 def _shared_bytes(plan: MemoryPlan) -> int:
-    """Bytes of the windows of a node: one copy of the weights, and the gradients of every rank."""
+    """Return the bytes of a node's shared memory: one copy of the weights, and the gradients of every rank."""
     report = plan.bytes()
     weights = report["weights"] + report["packed"]
     return plan.place.on_a_node * (weights + report["gradients"]) + 2 * WINDOW

@@ -1,4 +1,4 @@
-"""What a run can start from: another run's checkpoint, or safetensors; found, checked and read."""
+"""Sources of initial weights: another run's checkpoint, or safetensors; found, checked and read."""
 
 from __future__ import annotations
 
@@ -27,10 +27,9 @@ _WHAT = "[start] load_parameters_path"
 
 @dataclass(frozen=True)
 class Source:
-    """Weights to start from, read one tensor at a time.
+    """Initial weights, read one tensor at a time.
 
-    config: of the run they come from, if known; state: whether moments are there. step: of the checkpoint; 0 for
-    weights alone.
+    config: of their run, if known; state: True if moments are included. step: of the checkpoint; 0 for weights only.
     """
 
     path: Path
@@ -40,18 +39,18 @@ class Source:
     step: int = 0
 
     def slots(self, part: str) -> int:
-        """Stored slots of a part of the first block: attn.q, attn.o or ffn; 0 where it has none."""
+        """Return the stored slots of a part of the first block: attn.q, attn.o or ffn; 0 if it has none."""
         key = self.tensors.get(f"blocks.0.{part}.key")
         return 0 if key is None else key.shape[0]
 
 
-_THEIRS = re.compile(r"checkpoint_(\d+)|\d+")  # names of a step's folder in the original programs
+_THEIRS = re.compile(r"checkpoint_(\d+)|\d+")  # names of step folders in the original programs
 
 
 def step_folder(path: Path) -> Path:
-    """The folder of our step that a path names as original programs do: `checkpoints/7[/items]`, `checkpoint_7`.
+    """Return our step folder for a path in an original program's form: `checkpoints/7[/items]`, `checkpoint_7`.
 
-    Other paths, and those that exist, stay as they are.
+    Other paths, and existing ones, are returned unchanged.
     """
     theirs = path.parent if path.name == "items" else path
     found = _THEIRS.fullmatch(theirs.name)
@@ -63,7 +62,7 @@ def step_folder(path: Path) -> Path:
 
 
 def run_and_step(path: Path, state: bool) -> tuple[RunFolder | None, int]:
-    """(work directory, step or -1 for the newest) that `path` names; (None, -1) for safetensors."""
+    """Return (work directory, step or -1 for the newest) of `path`; (None, -1) for safetensors."""
     run, step = RunFolder.holding(path)
     if run.checkpoint_folder.is_dir():
         return run, -1 if step is None else step
@@ -75,7 +74,7 @@ def run_and_step(path: Path, state: bool) -> tuple[RunFolder | None, int]:
 
 
 def check_source(path: str | Path, *, state: bool = False) -> None:
-    """Raise UserError if there is nothing at `path` that read_source could read; reads no tensor."""
+    """Raise UserError if read_source could not read `path`; reads no tensor."""
     path = step_folder(local(path, _WHAT))
     if not path.exists():
         raise UserError(
@@ -92,9 +91,9 @@ def check_source(path: str | Path, *, state: bool = False) -> None:
 
 
 def stored_shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """Shapes by name of what read_source would give at a path that check_source accepts; verifies nothing.
+    """Return the shapes by name of read_source's tensors at a path accepted by check_source; verifies nothing.
 
-    Empty where the newest manifest cannot be read: a run that is being trained may have replaced it.
+    Empty if the newest manifest cannot be read: a training run may have replaced it.
     """
     run, step = run_and_step(path, False)
     try:
@@ -109,17 +108,17 @@ def stored_shapes(path: Path) -> dict[str, tuple[int, ...]]:
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether a path is a work directory of this program, a step of one, or a file of weights."""
+    """Return True if a path is a work directory of this program, a step of one, or a weights file."""
     return path.is_file() or RunFolder(path).holds_run or (path / MANIFEST).is_file()
 
 
 def read_source(
     path: str | Path, *, state: bool = False, comm: Comm | None = None, warns: bool = True
 ) -> Source:
-    """A work directory (its newest checkpoint), a `step-<n>` folder, or safetensors (weights alone).
+    """Read a work directory (its newest checkpoint), a `step-<n>` folder, or safetensors (only weights).
 
-    state: with the optimizer's moments; UserError where there are none. comm: all ranks call this and verify the step
-    together. warns: that safetensors have no checksums.
+    state: include the optimizer's moments; raise UserError if there are none. comm: all ranks call this and verify the
+    step together. warns: print a warning that safetensors have no checksums.
     """
     from mudd_core.run.store.json_files import read_saved_config
 
@@ -139,9 +138,9 @@ def read_source(
 
 
 def fetch_start(config: Config) -> None:
-    """Bring the run of a bucket that start.load_parameters_path names to this machine; else do nothing.
+    """Download the run in a bucket named by start.load_parameters_path; do nothing for other paths.
 
-    UserError where no run of this program is there.
+    Raise UserError if no run of this program is there.
     """
     url = readable(config.start.load_parameters_path, config.storage.map)
     if not is_bucket(url):
@@ -151,7 +150,7 @@ def fetch_start(config: Config) -> None:
         names = RemoteFiles(run, _WHAT).names("")
     except UserError:
         raise
-    except Exception as error:  # of credentials, or of the network
+    except Exception as error:  # credentials or network failed
         raise unreachable(run, _WHAT, error) from None
     if CONFIG not in names:
         if READER_STATE in {*names, *RemoteFiles(run, _WHAT).names(CHECKPOINTS)}:
@@ -165,33 +164,33 @@ def fetch_start(config: Config) -> None:
 
 
 def _run_url(url: str) -> str:
-    """The work directory of the step that a URL names, as ours or as original programs do; else the URL."""
+    """Return the work directory of the step named by a URL, in our form or an original program's; else the URL."""
     plain = url.rstrip("/").removesuffix("/items")
     folder, _, name = plain.rpartition("/")
     theirs = _THEIRS.fullmatch(name)
     in_steps = folder.endswith(f"/{CHECKPOINTS}") and (theirs is not None or step_of(name) is not None)
-    if in_steps or (theirs is not None and theirs[1]):  # `checkpoint_7` may be in the run's own folder
+    if in_steps or (theirs is not None and theirs[1]):  # `checkpoint_7` may be a name inside the run's folder
         return folder.removesuffix(f"/{CHECKPOINTS}")
     return url.rstrip("/").removesuffix(f"/{CHECKPOINTS}")
 
 
 def start_path(config: Config) -> Path:
-    """What start.load_parameters_path names, on this machine: mapped, of a mirrored run, of a step named as theirs."""
+    """Return the local path of start.load_parameters_path: mapped, of a mirrored run, or of a step."""
     path = readable(config.start.load_parameters_path, config.storage.map)
     return step_folder(local(path, _WHAT))
 
 
 def base_path(config: Config, folder: RunFolder | None) -> Path:
-    """What start.load_parameters_path names, or its namesake in the folder of the run that has been moved."""
+    """Return the path of start.load_parameters_path, or the same name in the folder of a run that was moved."""
     path = start_path(config)
     inside = folder.path / path.name if folder is not None else path
     return inside if not path.exists() and inside.exists() else path
 
 
 def check_start(config: Config, folder: RunFolder | None = None) -> None:
-    """Raise UserError if config.start names nothing that a run can start from; reads no tensor.
+    """Raise UserError if a run cannot start from config.start; reads no tensor.
 
-    folder: of the run, which may have begun with adapters of a base.
+    folder: of the run, which may have started with adapters of a base.
     """
     if not config.start.load_parameters_path:
         return

@@ -1,4 +1,4 @@
-"""The tokenizer of a run that starts from other weights: the source's own, or one whose ids mean the same."""
+"""The tokenizer of a run that starts from other weights: the source's, or one with the same ids."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _JSON = "tokenizer.json"
 
 @dataclass(frozen=True)
 class SourceTokenizer:
-    """The tokenizer that loaded weights were trained with. name: as data.tokenizer names it.
+    """The tokenizer of loaded weights. name: value of data.tokenizer.
 
-    kept: whether the file is in a token cache or work directory, which may be removed: a new run copies it.
+    kept: the file is in a token cache or work directory, which may be removed, so a new run copies it.
     """
 
     found: TokenizerSource
@@ -45,8 +45,8 @@ class SourceTokenizer:
 def with_source_tokenizer(config: Config, folder: RunFolder | None) -> tuple[Config, str, str]:
     """Return the config with the tokenizer of start.load_parameters_path, a line for the user, and a warning.
 
-    data.tokenizer=bpe takes the source's; a named tokenizer must have the same ids, else UserError (start.force allows
-    it). folder: the new run's, for a copy of a tokenizer that only a cache has; None names it where it is.
+    data.tokenizer=bpe means the source's tokenizer. A named tokenizer must have the same ids, else raise UserError
+    (start.force allows it). folder: of the new run, for a copy of a tokenizer from a cache; None: do not copy.
     """
     data = config.data
     if not config.start.load_parameters_path or config.start.force or spec_of(data.pipeline).ids_alone:
@@ -59,7 +59,7 @@ def with_source_tokenizer(config: Config, folder: RunFolder | None) -> tuple[Con
             require_same_ids(path, source, own, data.tokenizer, ", or set start.force=true")
         return config, "", ""
     text = _prepared(config)
-    if text is not None and text.tokenizer is None:  # ids of a reader
+    if text is not None and text.tokenizer is None:  # ids of a user's reader
         return config, "", ""
     if source is None:
         return config, "", _unknown(config)
@@ -73,9 +73,9 @@ def with_source_tokenizer(config: Config, folder: RunFolder | None) -> tuple[Con
 def require_same_ids(
     path: str, source: SourceTokenizer, own: TokenizerSource, name: str, way_out: str = ""
 ) -> None:
-    """Raise UserError if the tokenizer that data.tokenizer names has other ids than that of the weights.
+    """Raise UserError if the tokenizer of data.tokenizer has other ids than that of the weights.
 
-    way_out: the end of the message, if there is another one than leaving data.tokenizer out.
+    way_out: remedy in the message, if it is not to omit data.tokenizer.
     """
     if not same_ids(source.found, own):
         raise UserError(
@@ -86,14 +86,14 @@ def require_same_ids(
 
 
 def same_ids(one: TokenizerSource, other: TokenizerSource) -> bool:
-    """Whether two tokenizers give the same ids to the same text."""
+    """Return True if two tokenizers have the same ids for the same text."""
     if one.kind != other.kind:
         return False
     return one.data == other.data or (one.kind == "json" and _model(one) == _model(other))
 
 
 def _model(tokenizer: TokenizerSource) -> object:
-    """The vocabulary and merges of a tokenizer.json, whatever its layout."""
+    """Return the vocabulary and merges of a tokenizer.json, independent of its formatting."""
     content = json.loads(tokenizer.data)
     return content.get("model") if isinstance(content, dict) else None
 
@@ -113,11 +113,11 @@ def _unknown(config: Config) -> str:
 
 
 class _NotBuiltError(Exception):
-    """There is no token cache yet."""
+    """The token cache does not exist yet."""
 
 
 def _prepared(config: Config) -> Prepared | None:
-    """The data of a config whose token cache exists; None where one would have to be built."""
+    """Return the data of a config if its token cache exists; None if it would have to be built."""
 
     def refuse() -> None:
         raise _NotBuiltError
@@ -129,7 +129,7 @@ def _prepared(config: Config) -> Prepared | None:
 
 
 def _of_cache(text: Prepared) -> TokenizerSource:
-    """The tokenizer.json that the token cache of a trained bpe keeps."""
+    """Return the tokenizer.json in the token cache of a trained bpe."""
     assert isinstance(text, DocumentData)
     return find_tokenizer(str(text.cache.path / _JSON), 0)
 
@@ -145,9 +145,9 @@ def _keep(tokenizer: TokenizerSource, folder: RunFolder) -> str:
 
 
 def tokenizer_of(config: Config) -> SourceTokenizer | None:
-    """The tokenizer of what start.load_parameters_path names; None where nothing says which one it is."""
+    """Return the tokenizer of start.load_parameters_path; None if it is unknown."""
     if is_bucket(readable(config.start.load_parameters_path, config.storage.map)):
-        return None  # a plan fetches nothing
+        return None  # a plan downloads nothing
     path = start_path(config)
     run, _ = run_and_step(path, False)
     if run is None:
@@ -165,8 +165,8 @@ def tokenizer_of(config: Config) -> SourceTokenizer | None:
     if name == TRAINED:
         return _trained(config, saved, fingerprint) if fingerprint else None
     if name == "bytes" and not fingerprint and saved.model.vocab_size != 257:
-        return None  # an import that took the weights alone
-    moved = run.path / Path(name).name  # the folder had another path when it was saved
+        return None  # an import of only the weights
+    moved = run.path / Path(name).name  # the folder has been moved since it was saved
     if not Path(name).exists() and moved.exists():
         name = str(moved.absolute())
     kept = Path(name).is_file() and run.path.resolve() in Path(name).resolve().parents
@@ -176,7 +176,7 @@ def tokenizer_of(config: Config) -> SourceTokenizer | None:
 
 
 def _trained(config: Config, saved: Config, fingerprint: str) -> SourceTokenizer | None:
-    """The bpe that a run was trained with, from its token cache, which is built again if it is gone."""
+    """Return the bpe of a run from its token cache, which is rebuilt if it is missing."""
     roots = (cache_root(one) for one in (saved, config))
     folder = next((root / fingerprint for root in roots if (root / fingerprint).is_dir()), None)
     if folder is not None:
@@ -191,7 +191,7 @@ def _trained(config: Config, saved: Config, fingerprint: str) -> SourceTokenizer
 
 
 def _or_lost(config: Config, find: Callable[[], Found]) -> Found | None:
-    """The source's data or tokenizer; if lost, None for a named data.tokenizer and UserError for data.tokenizer=bpe."""
+    """Return the source's data or tokenizer; if lost, None for a named tokenizer, UserError for data.tokenizer=bpe."""
     try:
         return find()
     except UserError as error:

@@ -1,4 +1,4 @@
-"""What a run does that its user may not have meant: one line each, printed when it starts."""
+"""Warnings at the start of a run about settings that the user may not have intended."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MANY_EPOCHS = 4.0
 
 
 def of_level(detected: str, machine: str) -> list[str]:
-    """Return a warning where an x86-64 CPU lacks what the fast kernels need. machine: as platform.machine()."""
+    """Return a warning if an x86-64 CPU lacks the instructions of the fast kernels. machine: platform.machine()."""
     if detected != "portable" or machine != "x86_64":
         return []
     return [
@@ -26,7 +26,7 @@ def of_level(detected: str, machine: str) -> list[str]:
 
 
 def of_threads(threads: int) -> list[str]:
-    """Return a warning where there are more threads than cores."""
+    """Return a warning if there are more threads than cores."""
     cores = usable_cores()
     if threads <= cores:
         return []
@@ -37,7 +37,7 @@ def of_threads(threads: int) -> list[str]:
 
 
 def of_saving(config: Config) -> list[str]:
-    """Return a warning where a stop loses updates."""
+    """Return a warning if a stop would lose updates."""
     if config.train.save:
         return []
     return ["[train.save] no checkpoint is written: a run that is stopped starts again from its first update"]
@@ -61,19 +61,19 @@ def of_files(text: Prepared) -> list[str]:
 
 
 def _tokens_of_an_epoch(config: Config, text: Prepared) -> int:
-    """Tokens that one pass reads: of packed examples all places of their rows, which are not full."""
+    """Return the tokens of one pass; for packed examples, all positions of their sequences, including padding."""
     if config.data.pipeline != "chat":
         return text.train_tokens
     return text.rows("train", row_shape(config)).rows * config.train.seq_len
 
 
 def of_text(config: Config, text: Prepared) -> list[str]:
-    """Return warnings about a text that is small for the run, and about a vocabulary smaller than the config's."""
+    """Return warnings about a text that is small for the run, and a vocabulary smaller than the config's."""
     train, found = config.train, []
     read = train.steps * train.batch_size * train.seq_len
     there = _tokens_of_an_epoch(config, text)
     epochs = read / there if there else 0.0
-    if epochs > MANY_EPOCHS and not train.epochs:  # a typed number of epochs is meant
+    if epochs > MANY_EPOCHS and not train.epochs:  # a typed number of epochs is intended
         found.append(
             f"[data] the run reads {read:,} tokens, the text has {there:,}: {epochs:,.1f} epochs over "
             "the same text; use more text or fewer train.steps"

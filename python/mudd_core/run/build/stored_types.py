@@ -1,4 +1,4 @@
-"""In which types a run stores its frozen weights: as its checkpoints have them, or as train.frozen_dtype says."""
+"""Types of a run's frozen weights: from its checkpoints, or from train.frozen_dtype."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StoredTypes:
-    """Types of weights by name, as a run's checkpoints have them, or what it starts from; empty for fresh weights.
+    """Types of weights by name, from a run's checkpoints or its initial weights; empty for random weights.
 
-    resumed: they are those of the run's own checkpoints. base: what adapters are for, on this machine.
+    resumed: they come from the run's own checkpoints. base: local path of the base of adapters.
     """
 
     found: Mapping[str, str]
@@ -34,14 +34,14 @@ class StoredTypes:
     base: Path | None = None
 
     def of(self, shape: ModelConfig, config: Config) -> dict[str, str]:
-        """Name to "bfloat16" or "float16" of the frozen weights that are not fp32 (Model's `stored`)."""
+        """Return "bfloat16" or "float16" by name for frozen weights that are not fp32 (Model's `stored`)."""
         if not config.trained:
             return {}
         store = _booked(shape, config)
         return frozen_types(store, config, self.found, self.resumed)
 
     def lent(self, shape: ModelConfig, config: Config) -> dict[str, Array]:
-        """Arrays of frozen weights that stay in the file of the base; none where PiSSA takes adapters out of them."""
+        """Return frozen weights that stay in the base's file; none with PiSSA, which subtracts adapters from them."""
         if self.base is None or config.lora.init == "pissa":
             return {}
         store = _booked(shape, config)
@@ -50,13 +50,13 @@ class StoredTypes:
 
 
 def stored_in(config: Config, checkpoints: Checkpoints | None = None) -> StoredTypes:
-    """The types in the run's own checkpoints, if it has one, else in what the config starts from.
+    """Return the types in the run's own checkpoints, if it has any, else in its initial weights.
 
-    Headers and manifests are read, no tensor, and those only where weights are frozen.
+    Only headers and manifests are read, and only if weights are frozen.
     """
     if not config.trained:
         return StoredTypes({}, False)
-    own = checkpoints if config.tune.method != "lora" else None  # whose weights are those of adapters
+    own = checkpoints if config.tune.method != "lora" else None  # its checkpoints contain only adapters
     found = None if own is None else own.types()
     if found is not None:
         return StoredTypes(found, True)
@@ -68,7 +68,7 @@ def stored_in(config: Config, checkpoints: Checkpoints | None = None) -> StoredT
 
 
 def types_note(model: Model, config: Config, checkpoints: Checkpoints | None) -> str:
-    """What of a new model is stored in 16 bits, for the user; empty where nothing is."""
+    """Return a note on the weights of a new model stored in 16 bits; an empty string if there are none."""
     note = stored_note(model.store)
     fresh = checkpoints is None or not checkpoints.steps()
     rounds = note and fresh and not config.start.load_parameters_path
@@ -76,7 +76,7 @@ def types_note(model: Model, config: Config, checkpoints: Checkpoints | None) ->
 
 
 def require_types(model: Model, config: Config) -> None:
-    """UserError where train.frozen_dtype asks for other types than a given model has."""
+    """Raise UserError if train.frozen_dtype requests other types than a given model has."""
     for name, kind in frozen_types(model.store, config, {}, resumed=False).items():
         if (has := model.store.describe(name)["stored"]) != kind:
             raise UserError(
@@ -86,14 +86,14 @@ def require_types(model: Model, config: Config) -> None:
 
 
 def _booked(shape: ModelConfig, config: Config) -> _core.ParamStore:
-    """The parameters of a run's model, without memory."""
+    """Return the parameter store of a run's model, without memory."""
     from mudd_core.engine.model import Model
 
     return Model(shape, booked_only=True, lora=lora_of(config)).store
 
 
 def header_types(path: Path) -> dict[str, str]:
-    """Types of the tensors in a safetensors file, or a folder of them, that have two and more axes."""
+    """Return the types of tensors with two or more axes in a safetensors file or folder."""
     found: dict[str, str] = {}
     for file in weight_files(path):
         tensors = _core.SafetensorsFile(str(file)).tensors()
@@ -109,5 +109,5 @@ def _types_of_source(source: Path) -> dict[str, str]:
         if step < 0:
             return Checkpoints(run).types() or {}
         return Checkpoints(run).types_of(step)
-    except (FormatError, OSError):  # said where the weights are read
+    except (FormatError, OSError):  # reported when the weights are read
         return {}

@@ -1,4 +1,4 @@
-"""A run as an object, with its model, metrics and generated text, and the folders of ours that it is opened from."""
+"""A run as an object, with model, metrics and generated text, and the folders of mudd_core that it is opened from."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """Where a Run gets its parts. model: makes (model, step); step None: weights alone. folder: of a run."""
+    """The source of a Run. model: returns (model, step); step None: only weights. folder: of a run."""
 
     path: Path
     config: Config
@@ -50,10 +50,10 @@ class Source:
 
 
 class Run:
-    """A run that mc.load_run has opened: `run.model`, `run.metrics["loss"]`, `run.generate("text")`, `run.plot()`.
+    """A run opened by mc.load_run: `run.model`, `run.metrics["loss"]`, `run.generate("text")`, `run.plot()`.
 
-    It takes no lock and reads no training text, so it may be used while the run trains. Metrics, validations and
-    checkpoints are read anew each time; the model is that of the newest checkpoint when it is first used.
+    It takes no lock and reads no training text, so it can be used while the run trains. Metrics, validations and
+    checkpoints are read again on each access; the model comes from the newest checkpoint at first use.
     """
 
     def __init__(self, source: Source) -> None:
@@ -68,22 +68,22 @@ class Run:
 
     @property
     def config(self) -> Config:
-        """The config of the run; of a folder without a run, one with the model's config alone."""
+        """The config of the run; for a folder without a run, one with only the model's config."""
         return self._source.config
 
     @property
     def model(self) -> Model:
-        """The model with the weights of the checkpoint. UserError where the run has none yet."""
+        """The model with the weights of the checkpoint. Raises UserError if the run has none yet."""
         return self._loaded()[0]
 
     @property
     def step(self) -> int | None:
-        """The step of the checkpoint that `model` is of; None for weights without a run."""
+        """The step of the checkpoint of `model`; None for weights without a run."""
         return self._loaded()[1]
 
     @property
     def tokenizer(self) -> Tokenizer | None:
-        """Text to token ids and back; None where the data are ids, or where the folder has none."""
+        """The tokenizer; None if the data are ids, or if the folder has none."""
         if self._tokenizer is None:
             self._tokenizer = self._source.tokenizer()
         return self._tokenizer
@@ -100,12 +100,12 @@ class Run:
 
     @property
     def samples(self) -> list[Sample]:
-        """The texts of sample.every, ascending: step, prompt, text."""
+        """The samples of sample.every, ascending: step, prompt, text."""
         return [] if self._source.folder is None else samples_of(self._source.folder)
 
     @property
     def checkpoints(self) -> dict[int, Path]:
-        """Step to folder of the saved checkpoints, ascending; mc.load_run opens each."""
+        """Folders of the saved checkpoints by step, ascending; mc.load_run opens each."""
         folder = self._source.folder
         if folder is None:
             return {}
@@ -125,12 +125,11 @@ class Run:
         special_tokens: bool | None = None,
         write: Callable[[str], None] = lambda text: None,
     ) -> str:
-        """The text that the model writes after the prompt; an empty prompt begins a new document.
+        """Return the text that the model generates after the prompt; an empty prompt starts a new document.
 
-        The `sample` section of the config has the defaults; see Model.generate for their meaning. bos: begin with the
-        BOS token if the tokenizer of the weights adds one. special_tokens: read their names in the prompt as these
-        tokens; False for prompts of strangers. write: called with each piece, `lambda t: print(t, end="")`. UserError
-        without a tokenizer.
+        The `sample` section of the config has the defaults; Model.generate explains them. bos: start with the BOS token
+        if the tokenizer adds one. special_tokens: parse their names in the prompt; pass False for untrusted prompts.
+        write: called with each piece, such as `lambda t: print(t, end="")`. Raise UserError without a tokenizer.
         """
         if not isinstance(prompt, str):
             raise TypeError(
@@ -157,9 +156,9 @@ class Run:
         return write_text(self.model, self.tokenizer, prompt, settings, write, _note)
 
     def plot(self, name: str = "loss") -> Curve:
-        """The curve of a metric, by default of the loss with the validations as dots; .save("x.svg") writes it.
+        """Return the curve of a metric, by default the loss with validations as dots; .save("x.svg") writes it.
 
-        A notebook shows it as a picture, a terminal in characters. UserError for a metric that the run has not logged.
+        A notebook shows a picture, a terminal characters. Raise UserError for a metric that the run has not logged.
         """
         metrics, validations = self.metrics, self.validations
         if name not in metrics and name not in validations:
@@ -195,10 +194,10 @@ def _note(text: str) -> None:
 
 
 def own_source(path: Path, step: int | str | None, *, trust_code: bool = False) -> Source | None:
-    """The source of a folder that this program has written; None for another one.
+    """Return the source of a folder written by this program; None for another one.
 
-    step: of the checkpoint to read, or "best"; None for the newest, or that of a checkpoint's own folder. trust_code:
-    code in the folder of a run may run. None is run before the model, or a reader of the text, is used.
+    step: of the checkpoint, or "best"; None: the newest, or that of a checkpoint's own folder. trust_code: code in the
+    run's folder may run. No code runs before the model, or a reader of the text, is used.
     """
     if is_model_folder(path):
         return _of_model(path, step)
@@ -211,7 +210,7 @@ def own_source(path: Path, step: int | str | None, *, trust_code: bool = False) 
         raise UserError(
             f"[load_run] step: expected {of_folder}, the step of {path}, got {step}; leave it out"
         )
-    run_copies(folder, needs=())  # it offers the reader of the data, which the tokenizer may need
+    run_copies(folder, needs=())  # it offers the data's reader, which the tokenizer may need
     config = read_saved_config(folder)
     return Source(
         path,
@@ -228,13 +227,13 @@ def _model(folder: RunFolder, step: int | None) -> tuple[Model, int]:
 
 
 def config_of(folder: Path, model: Model) -> Config:
-    """The config of a model without a run: its own, with sequences of its length."""
+    """Return the config of a model without a run, with sequences of its length."""
     name = folder.absolute().name.lstrip(".") or "model"
     return Config(name=name, model=model.config, train=TrainConfig(seq_len=model.config.max_seq_len))
 
 
 def folder_tokenizer(folder: Path) -> Tokenizer | None:
-    """The tokenizer whose files are in a folder; None where there are none."""
+    """Return the tokenizer in a folder; None if there is none."""
     if any((folder / name).is_file() for name in VOCABULARIES):
         return find_tokenizer(str(folder.absolute()), 0).make().for_prompts(end_ids(folder))
     return None

@@ -1,4 +1,4 @@
-"""Signs of life of a rank, and how long the others wait for one before they end the job."""
+"""Heartbeats of a rank, and the time that others wait for one before they end the job."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from mudd_core.config import Config
 from mudd_core.run.ranks.ranks import Ranks
 
 LEAST = 300.0  # seconds
-STEPS = 20  # as many median steps, where they take longer
-# Of a disk and a core that are slow, and yet no reason to give up.
+STEPS = 20  # number of median steps, if these take longer
+# Speeds of a slow disk and a slow core that must not cause a timeout.
 _BYTES_PER_SECOND, _OPERATIONS_PER_SECOND = 10e6, 10e9
 
 
 class Watch:
-    """The watchdog of a run of several ranks, from `begin` to `end`; a process alone has none."""
+    """The watchdog of a run of several ranks, from `begin` to `end`; a single process has none."""
 
     def __init__(self, ranks: Ranks, seconds: float, expected_step: float) -> None:
-        """seconds: of dist.hang_timeout; 0: by the steps. expected_step: seconds of a step before one was taken."""
+        """Create the watch. seconds: dist.hang_timeout; 0: from step times. expected_step: seconds of the first
+        step.
+        """
         self._comm = ranks.comm if ranks.world > 1 else None
         self._fixed = seconds
         self._times: deque[float] = deque(maxlen=32)
@@ -30,25 +32,25 @@ class Watch:
 
     @property
     def limit(self) -> float:
-        """Seconds without a sign of life."""
+        """Seconds without a heartbeat after which a rank counts as hung."""
         return self._limit
 
     def begin(self) -> None:
-        """From now on ranks are watched."""
+        """Start watching the ranks."""
         if self._comm is not None:
             self._begun = True
             self.phase("idle", 0)
             self._comm.watch(self._limit)
 
     def end(self) -> None:
-        """Watch no longer: ranks may wait for one that writes a text, or is being debugged."""
+        """Stop watching: ranks may wait for one that writes a sample or is being debugged."""
         if self._comm is not None and self._begun:
             self._begun = False
             self._comm.watch(0)
 
     @contextlib.contextmanager
     def over(self) -> Iterator[None]:
-        """Ranks are watched inside the block."""
+        """Watch the ranks inside the block."""
         self.begin()
         try:
             yield
@@ -56,12 +58,12 @@ class Watch:
             self.end()
 
     def phase(self, name: str, step: int) -> None:
-        """What this rank does now: a sign of life, and part of the message if a rank fails or hangs."""
+        """Set the current phase of this rank: a heartbeat, and part of the message if a rank fails or hangs."""
         if self._comm is not None:
             self._comm.set_phase(name, step)
 
     def took_step(self, seconds: float) -> None:
-        """Wait longer where steps are long."""
+        """Increase the timeout if steps are long."""
         if self._comm is None or self._fixed:
             return
         self._times.append(seconds)
@@ -72,7 +74,7 @@ class Watch:
 
     @contextlib.contextmanager
     def saving(self, step: int, size: int) -> Iterator[None]:
-        """A save of so many bytes, which may take its time."""
+        """Extend the timeout during a save of `size` bytes."""
         self.phase("save", step)
         longer = self._comm is not None and self._begun and not self._fixed
         if self._comm is not None and longer:
@@ -84,9 +86,9 @@ class Watch:
 
 
 def reader_watch(ranks: Ranks, config: Config, parameters: int) -> Watch:
-    """The watch of a command that reads a run, whose model has so many parameters.
+    """Return the watch of a command that reads a run with a model of `parameters` weights.
 
-    The ranks give a sign of life for each batch, token or tensor.
+    The ranks send a heartbeat for each batch, token or tensor.
     """
     tokens = (config.eval.batch_size or config.train.batch_size) * config.train.seq_len
     slow = 2 * parameters * tokens / (_OPERATIONS_PER_SECOND * _core.num_threads())

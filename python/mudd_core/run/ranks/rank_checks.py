@@ -1,7 +1,7 @@
-"""Checks across ranks: the instruction set level of each machine, the bf16 unit of all, the weights of several nodes.
+"""Checks across ranks: instruction set levels, bf16 instructions, and weights of several nodes.
 
-Bits in fp32 are the same at every level, so machines of different levels train together. Ranks of one machine share
-packed weights, whose layout is the level's; bf16 matmuls have the bits of their unit.
+fp32 results have the same bits at every level, so machines of different levels can train together. Ranks of one machine
+share packed weights, whose layout depends on the level. bf16 matmuls have the bits of their instructions.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ UNITS = tuple(map(unit_of, LEVELS))
 
 
 def hold_level(ranks: Ranks, config: Config) -> str:
-    """Hold this rank to the level that it shares with others, before a kernel is chosen; a note where that is lower.
+    """Cap this rank at the level shared with other ranks, before kernels are chosen; return a note if it is lower.
 
-    Every rank calls this and gets the same note. UserError where bf16 units differ and dist.isa=same refuses that.
+    Every rank calls this and gets the same note. Raise UserError if bf16 instructions differ and dist.isa=same.
     """
     own, node = ranks.together(_own_level), ranks.comm.node if ranks.comm is not None else 0
     found = [(level, where, host) for level, where, host in ranks.gathered([own, node, socket.gethostname()])]
@@ -47,7 +47,7 @@ def hold_level(ranks: Ranks, config: Config) -> str:
 
 
 def hold_machine(ranks: Ranks, config: Config) -> None:
-    """Hold the level of this rank and widen a narrow binding to cores, with a warning for each; every rank calls it."""
+    """Cap this rank's level and widen a narrow core binding, with a warning for each; every rank calls it."""
     if ranks.world == 1:
         return
     note = hold_level(ranks, config)
@@ -63,7 +63,7 @@ def hold_to(level: str) -> None:
 
 
 def _own_level() -> int:
-    """Return the place of this rank's level among LEVELS."""
+    """Return the index of this rank's level in LEVELS."""
     require_levels()
     cap = os.environ.get("MUDD_MAX_ISA") or LEVELS[-1]
     return min(LEVELS.index(cap), LEVELS.index(_core.detected_isa()))
@@ -74,7 +74,7 @@ def _highest_with(unit: str) -> int:
 
 
 def _note(own: list[int], held: list[int], hosts: list[str], *, bf16: bool) -> str:
-    """Return which rank the others wait for, where some rank is held below its own level."""
+    """Return a note about the rank with the lowest level, if it lowers the level of others."""
     lowered = next((rank for rank, level in enumerate(own) if held[rank] < level), None)
     if lowered is None:
         return ""
@@ -92,16 +92,15 @@ INTERNAL = 70
 
 
 def compare_due(ranks: Ranks, every: int, step: int) -> bool:
-    """Whether there are nodes to compare behind this step."""
+    """Return True if nodes should be compared after this step."""
     return ranks.comm is not None and ranks.comm.nodes > 1 and every > 0 and step % every == 0
 
 
 def compare_weights(ranks: Ranks, parts: Iterable[StatePart], step: int, *, cut: bool = False) -> None:
-    """RuntimeError on all ranks (exit code 70) where a node holds other bytes than most; it names rank and weights.
+    """Raise RuntimeError on all ranks (exit code 70) if a node has other weights than most; it names rank and weights.
 
-    Every rank of a node reads its part of the names, and is compared with the same rank of the other nodes. Where two
-    nodes differ, either may be right: both are named. cut: of the weights, which ranks have cut, experts alone have
-    copies.
+    Every rank of a node hashes its part of the names, and is compared with the same rank of the other nodes. If only
+    two nodes differ, both are named. cut: the weights are sharded, so only experts have copies.
     """
     comm = ranks.comm
     assert comm is not None
@@ -135,7 +134,7 @@ def compare_weights(ranks: Ranks, parts: Iterable[StatePart], step: int, *, cut:
 
 
 def _faults_of_experts(found: Sequence[tuple[str, Sequence[str], Mapping[str, str]]]) -> list[str]:
-    """As compare_weights says it, of parts that several ranks have anywhere. found: by rank (host, ..., digests)."""
+    """Return faults as in compare_weights, for parts that several ranks have. found: by rank (host, ..., digests)."""
     faults = []
     for label in sorted({label for one in found for label in one[2]}):
         digests = {rank: one[2][label] for rank, one in enumerate(found) if label in one[2]}

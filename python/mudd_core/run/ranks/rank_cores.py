@@ -1,4 +1,4 @@
-"""The cores that a process may use, the part of them that each rank gets, and a binding that is too narrow."""
+"""The cores that a process may use, their distribution over ranks, and the repair of a narrow binding."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ _Read: TypeAlias = Callable[[Path], tuple[str, str]]
 
 
 def usable_cores(root: Path = Path("/sys/fs/cgroup"), groups: str | None = None) -> int:
-    """Return the cores of the affinity mask, or the whole cores of CPU time that the control groups allow; at least 1.
+    """Return the cores of the affinity mask, or the whole cores allowed by control groups' quotas; at least 1.
 
-    root, groups: where the control groups are, and the text of /proc/self/cgroup.
+    root, groups: folder of the control groups, and text of /proc/self/cgroup.
     """
     cores = len(os.sched_getaffinity(0))
     if groups is None:
         try:
-            groups = os.fsdecode(_OF_THIS_PROCESS.read_bytes())  # a group can have a name of any bytes
+            groups = os.fsdecode(_OF_THIS_PROCESS.read_bytes())  # group names can be any bytes
         except OSError:
             return cores
-    # A quota of 7.65 cores is 7 threads: 8 would be stopped together in every period, and wait for each other.
+    # A quota of 7.65 cores means 7 threads: 8 would all be throttled in every period, and wait for each other.
     allowed = [quota // period for quota, period in _quotas(root, groups)]
     return min([cores, *(max(1, one) for one in allowed)])
 
 
 def _quotas(root: Path, groups: str) -> Iterator[tuple[int, int]]:
-    """Yield (CPU time, period) of each control group of this process that has a quota, parents included."""
+    """Yield (CPU time, period) of each control group of this process with a quota, including parents."""
     for base, path, read in _hierarchies(root, groups):
         folder = base / path.lstrip("/")
         while folder == base or base in folder.parents:
             try:
                 quota, period = read(folder)
-            except (OSError, ValueError):  # a container sees the folder of the host's path only as the base
+            except (OSError, ValueError):  # in a container, the host's path is only visible as the root
                 quota = period = "max"
             if quota.isdecimal() and period.isdecimal() and int(period):
                 yield int(quota), int(period)
@@ -47,7 +47,7 @@ def _quotas(root: Path, groups: str) -> Iterator[tuple[int, int]]:
 
 
 def _hierarchies(root: Path, groups: str) -> Iterator[tuple[Path, str, _Read]]:
-    """Yield the folder, the path of this process in it and the reader of each hierarchy that can have CPU quotas."""
+    """Yield folder, path of this process and reader for each hierarchy that can have CPU quotas."""
     found = [line.split(":", 2) for line in groups.splitlines() if line.count(":") > 1]
     for _, controllers, path in found:
         if "cpu" in controllers.split(","):
@@ -70,9 +70,9 @@ HostCores = tuple[str, Sequence[int]]  # host and cores
 
 
 def threads_of_rank(mine: HostCores, places: Sequence[HostCores], usable: int) -> int:
-    """Threads for a rank at `mine`: the cores of its mask over the ranks of its host that have some of them too.
+    """Return the threads for a rank: the cores of its mask, divided by the ranks of its host that share any of them.
 
-    places: of all ranks. usable: cores that the mask, or the quota of all ranks of the host together, allow.
+    places: of all ranks. usable: cores allowed by the mask, or by the quota for all ranks of the host together.
     """
     host, mask = mine
     rivals = sum(other == host and not set(mask).isdisjoint(theirs) for other, theirs in places)
@@ -83,16 +83,16 @@ def threads_of_rank(mine: HostCores, places: Sequence[HostCores], usable: int) -
 
 
 def started_by_mpirun() -> bool:
-    """Whether mpirun started this process, alone or with others."""
+    """Return True if mpirun started this process."""
     return BY_MPIRUN in os.environ
 
 
 def widen_binding(
     asked: int, environment: Mapping[str, str] | None = None, parent: Collection[int] | None = None
 ) -> str:
-    """Give a rank that mpirun bound by default the cores that its threads want; a note if that is not possible.
+    """Extend mpirun's default binding to the cores that a rank's threads need; return a note if that is not possible.
 
-    asked: threads; 0 = the rank's share. parent: the cores that the launcher itself may use.
+    asked: threads; 0: an equal part of the cores. parent: the cores that the launcher itself may use.
     """
     environment = os.environ if environment is None else environment
     if BY_MPIRUN not in environment:
@@ -111,7 +111,7 @@ def widen_binding(
 
 
 def _rank_of_host(environment: Mapping[str, str]) -> tuple[int, int]:
-    """(ranks of this host, number of this one among them); UserError for values that mpirun never sets."""
+    """Return (ranks of this host, index of this rank among them); raise UserError for impossible values."""
     name = "OMPI_COMM_WORLD_LOCAL_RANK"
     texts = environment[BY_MPIRUN], environment.get(name, "")
     ranks, rank = map(launcher_number, texts)

@@ -1,6 +1,6 @@
-"""The ranks of a run as Python code sees them: values, decisions and errors that all of them share.
+"""The ranks of a run: shared values, decisions and errors.
 
-All methods are collective: every rank calls the same ones in the same order. In one process they cost a call.
+All methods are collective: every rank calls the same ones in the same order. In one process they only cost a call.
 """
 
 from __future__ import annotations
@@ -31,26 +31,28 @@ Packed = TypeVar("Packed")
 
 
 class Ranks:
-    """The ranks of one run; `Ranks()` is a process alone. Values are what JSON holds."""
+    """The ranks of one run; `Ranks()` is a single process. Values must be JSON."""
 
     def __init__(self, comm: Comm | None = None) -> None:
         self.comm = comm
         self.rank = 0 if comm is None else comm.rank
         self.world = 1 if comm is None else comm.world
-        self.first = self.rank == 0  # the one that writes and prints
+        self.first = self.rank == 0  # the rank that writes and prints
 
     @property
     def nodes(self) -> int:
-        """Number of nodes now: where shared memory is too small, each rank becomes a node of its own."""
+        """Number of nodes; if shared memory is too small, each rank becomes a separate node."""
         return 1 if self.comm is None else self.comm.nodes
 
     def threads(self, asked: int) -> int:
-        """Compute threads of this rank: those asked for, else its share of the cores; 0 = as OpenMP finds them."""
+        """Return the compute threads of this rank: the requested number, else its part of the cores; 0: OpenMP
+        decides.
+        """
         if asked or os.environ.get("OMP_NUM_THREADS"):
             return asked
         if self.comm is None or self.world == 1:
             cores = usable_cores()
-            # OpenMP has counted the cores of a binding by mpirun, and knows no quota of a control group.
+            # OpenMP counts the cores of mpirun's binding, but ignores quotas of control groups.
             has_quota = cores < len(os.sched_getaffinity(0))
             return cores if has_quota or rank_cores.started_by_mpirun() else 0
         mine = (socket.gethostname(), sorted(os.sched_getaffinity(0)))
@@ -60,36 +62,36 @@ class Ranks:
 
     @property
     def text(self) -> str:
-        """How many there are, for the end of a line about the machine; empty for a process alone."""
+        """Their number, for the end of a line about the machine; empty for a single process."""
         if self.comm is None or self.world == 1:
             return ""
         return f"; {self.world} ranks on {self.nodes} node{'s' * (self.nodes > 1)}"
 
     def barrier(self) -> None:
-        """Return when all have called it."""
+        """Wait until all ranks have called it."""
         if self.comm is not None and self.world > 1:
             self.comm.barrier()
 
     def gathered(self, value: Any) -> list[Any]:
-        """Everybody's value, in the order of ranks."""
+        """Return the values of all ranks, in order."""
         if self.comm is None or self.world == 1:
             return [value]
         return [json.loads(one) for one in self.comm.all_gather(json.dumps(value).encode())]
 
     def any(self, flag: bool) -> bool:
-        """Whether it is so on any rank."""
+        """Return True if the flag is true on any rank."""
         return flag if self.world == 1 else any(self.gathered(flag))
 
     def first_given(self, value: Value | None) -> Value | None:
-        """The value of the lowest rank that has one; None if none has."""
+        """Return the value of the lowest rank that has one; None if none has."""
         if self.world == 1:
             return value
         return next((one for one in self.gathered(value) if one is not None), None)
 
     def together(self, action: Callable[[], Value]) -> Value:
-        """The action's result here; where it fails on any rank, it fails on all.
+        """Return the action's result on this rank; if it fails on any rank, it fails on all.
 
-        The lowest rank that failed raises its own error, the others ReportedElsewhereError.
+        The lowest failed rank raises its own error, the others ReportedElsewhereError.
         """
         if self.world == 1:
             return action()
@@ -107,7 +109,7 @@ class Ranks:
         raise ReportedElsewhereError(failed, codes[failed])
 
     def from_first(self, make: Callable[[], Any]) -> Any:
-        """What rank 0 makes, as JSON gives it back; the others do not call `make`. Its error ends all ranks."""
+        """Return rank 0's result of `make`, after a JSON round trip, on all ranks; its error ends all ranks."""
         if self.world == 1:
             return make()
         made = self.together(lambda: make() if self.first else None)
@@ -116,13 +118,13 @@ class Ranks:
     def shared(
         self, make: Callable[[], Value], pack: Callable[[Value], Packed], unpack: Callable[[Packed], Value]
     ) -> Value:
-        """As from_first, for a value that `pack` turns into JSON and `unpack` builds from it."""
+        """Do the same as from_first for a value that `pack` converts to JSON and `unpack` restores."""
         return make() if self.world == 1 else unpack(self.from_first(lambda: pack(make())))
 
     def in_turn(self, action: Callable[[], Value]) -> Value:
-        """The result here of an action that leaves files behind: rank 0 first, then one rank of each machine, then all.
+        """Run an action that writes files: first on rank 0, then on one rank of each machine, then on all.
 
-        So what one writes, the others find.
+        This way the others find the files. Return the result of this rank.
         """
         if self.comm is None or self.world == 1:
             return action()
@@ -139,7 +141,7 @@ class Ranks:
         return result[0]
 
     def agree(self, facts: Mapping[str, Any]) -> None:
-        """UserError on all ranks where a fact differs from rank 0's: it names rank, host and fact."""
+        """Raise UserError on all ranks if a fact differs from rank 0's; it names rank, host and fact."""
         if self.world == 1:
             return
         known = self.gathered({"host": socket.gethostname(), "facts": dict(facts)})
@@ -159,24 +161,24 @@ class Ranks:
 
 
 def reported_once(error: Exception) -> Exception:
-    """The error, marked as one that all other ranks know of: they end with ReportedElsewhereError."""
+    """Return the error, marked as known to all other ranks, which end with ReportedElsewhereError."""
     error.__dict__["known_to_all_ranks"] = True
     return error
 
 
 def known_to_all(error: BaseException) -> bool:
-    """Whether every rank ends with this error, or knows of it: the job may then end in order."""
+    """Return True if every rank ends with this error or knows of it, so that the job may end in order."""
     known = everybodys(error) or isinstance(error, ReportedElsewhereError)
     return known or "known_to_all_ranks" in error.__dict__
 
 
 def everybodys(error: BaseException) -> bool:
-    """Whether every rank ends with this error, so that the first one is enough to tell it."""
+    """Return True if every rank ends with this error, so that only the first rank has to report it."""
     return isinstance(error, DivergedError | StopRequestedError)
 
 
 def exit_code(error: BaseException) -> int:
-    """The exit code of an error that ends the program."""
+    """Return the exit code of an error that ends the program."""
     if is_full_memory(error):
         return UserError.exit_code
     if isinstance(error, KeyboardInterrupt):

@@ -1,4 +1,4 @@
-"""The engine as the training loop sees it: what it is asked for, and what it reports of one update."""
+"""The interface between the training loop and the engine, and the report of one update."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from mudd_core.engine.weight_norms import Squares
 
 
 class StepReport(Protocol):
-    """What the engine returns for one update."""
+    """The engine's report of one update."""
 
     @property
     def loss(self) -> float:
-        """Nats over the denominator of loss.normalize."""
+        """Nats divided by the denominator of loss.normalize."""
 
     @property
     def grad_norm(self) -> float:
@@ -23,43 +23,43 @@ class StepReport(Protocol):
 
     @property
     def finite(self) -> bool:
-        """Loss and gradient norm; False: no update was made."""
+        """True if loss and gradient norm are finite; False: no update was made."""
 
     @property
     def spike(self) -> bool:
-        """Finite, but the loss or the gradient norm was above its limit: no update was made."""
+        """True if the loss or gradient norm was finite but above its limit: no update was made."""
 
     @property
     def spoilt(self) -> bool:
-        """The update was made and wrote a weight or a moment that is not finite."""
+        """True if the update wrote a non-finite weight or moment."""
 
     @property
     def stopped(self) -> bool:
-        """True: a stop was asked for and nothing has changed."""
+        """True if a stop was requested and nothing has changed."""
 
     @property
     def weight_sum(self) -> float:
-        """Targets that count in the batch."""
+        """Counted targets of the batch."""
 
     @property
     def flags(self) -> int:
-        """Those that any rank gave to the step."""
+        """Flags that any rank passed to the step, combined."""
 
 
 def kept(report: StepReport) -> bool:
-    """Whether the update was made and holds."""
+    """Return True if the update was made and is valid."""
     return report.finite and not report.spike and not report.spoilt
 
 
 class Evaluator(Protocol):
-    """A model or an engine, as far as validation goes."""
+    """The part of a model or engine that validation uses."""
 
     def evaluate(self, batch: Mapping[str, Array]) -> tuple[float, int, int]:
-        """Summed nats, counted and guessed targets of a batch."""
+        """Return summed nats, counted and guessed targets of a batch."""
 
 
 class LoopEngine(Evaluator, Protocol):
-    """The part of the engine that the loop uses; tests put a small one in its place."""
+    """The part of the engine that the loop uses; tests replace it by a small one."""
 
     batcher: Any
 
@@ -72,32 +72,34 @@ class LoopEngine(Evaluator, Protocol):
         flags: int = 0,
         settle: bool = True,
     ) -> StepReport:
-        """An update on the batch, or else on the batcher's batch number `step`, from 0.
+        """Take a step on the batch, or else on batch `step` (from 0) of the batcher.
 
-        limits: the largest loss and gradient norm that an update is made for. flags: bits, sent to all ranks.
-        settle: False where another step follows.
+        limits: the largest loss and gradient norm; above them the update is skipped. flags: bits, sent to all ranks.
+        settle: False if another step follows.
         """
 
     def weight_squares(self) -> Squares:
-        """Squares of the weights that this rank holds, summed by blocks."""
+        """Return the squares of this rank's weights, summed by blocks."""
 
     def settle(self) -> None:
-        """Return when all weights of the last step are here."""
+        """Wait until all weights of the last step have arrived."""
 
     def release(self) -> None:
-        """Return memory to the system that the next step takes again."""
+        """Return memory to the system; the next step allocates it again."""
 
     def state_parts(self, *, writable: bool = False) -> list[StatePart]:
-        """All that a checkpoint holds; weights have names without a slash. writable: to read one into them."""
+        """Return the whole state of a checkpoint; weights have names without a slash. writable: to load one."""
 
     def metrics(self) -> Mapping[str, Json]:
-        """Metrics of the last step beside its loss, for the metrics row; expert_alarms goes on the progress line."""
+        """Return metrics of the last step besides its loss, for the log; expert_alarms is shown in the progress
+        line.
+        """
 
     def last_batch(self, step: int) -> Mapping[str, Array]:
-        """All arrays of the batch of this step, the last one taken."""
+        """Return all arrays of the batch of this step, the last one."""
 
     def load_state(self, parts: Sequence[StatePart]) -> None:
-        """Take over what state_parts gave, once a checkpoint was read into it."""
+        """Load the result of state_parts after a checkpoint was read into it."""
 
     def first_nonfinite(self, step: int) -> str:
-        """The first node with a number that is not finite on the batch of this step."""
+        """Return the first node with a non-finite value on the batch of this step."""

@@ -15,7 +15,7 @@ from mudd_core.engine.accuracy import SAMPLE_ACCURACY
 
 
 class EventName(StrEnum):
-    """What happened to a run; runs of earlier versions have neither `saved` nor `skipped`."""
+    """Names of events; runs of earlier versions have neither `saved` nor `skipped`."""
 
     IMPORTED = "imported"
     STARTED = "started"
@@ -32,7 +32,7 @@ class EventName(StrEnum):
 
 
 def perplexity(loss: float) -> float:
-    """Return e to the loss: inf where a float cannot hold it, NaN for NaN."""
+    """Return exp(loss): inf on overflow, NaN for NaN."""
     try:
         return math.exp(loss)
     except OverflowError:
@@ -41,12 +41,12 @@ def perplexity(loss: float) -> float:
 
 @dataclass(frozen=True)
 class StepRecord:
-    """One update. loss: mean nats per target; seconds: of this run so far, earlier parts included.
+    """One update. loss: mean nats per target; seconds: of this run so far, including earlier sessions.
 
-    metrics: of the model, beside its loss; entries of the row like the other fields, SAMPLE_ACCURACY excepted. targets:
-    that counted; no part of the row. statistics: of activations and updates, by the names of an original program.
-    forward, norms: statistics of the forward pass and norms of the weights after it, for the lines of such a program
-    alone; empty at other updates.
+    metrics: of the model besides its loss; logged like the other fields, except SAMPLE_ACCURACY. targets: number of
+    counted targets; not logged. statistics: of activations and updates, under the names of an original program.
+    forward, norms: statistics of the forward pass and norms of the weights after it, only for the log lines of such a
+    program; empty at other updates.
     """
 
     step: int
@@ -71,12 +71,12 @@ class StepRecord:
         return perplexity(self.loss)
 
     def metric(self, name: str, missing: float) -> float:
-        """Return a number of `metrics`, or `missing` where it has none of that name."""
+        """Return a value of `metrics`, or `missing` if the name does not exist."""
         found = self.metrics.get(name)
         return float(found) if isinstance(found, int | float) else missing
 
     def row(self) -> dict[str, Any]:
-        """The row of metrics.jsonl without statistics; `skipped` only where true, `rewinds` only behind one."""
+        """Return the entry of metrics.jsonl without statistics; `skipped` only if true, `rewinds` only after one."""
         row = asdict(self)
         row |= row.pop("metrics")
         for name in ("targets", "statistics", "forward", "norms", SAMPLE_ACCURACY):
@@ -86,20 +86,20 @@ class StepRecord:
 
 
 class SavedStep(Protocol):
-    """A checkpoint on disk that a run continues from."""
+    """A checkpoint on disk from which a run continues."""
 
     @property
     def step(self) -> int:
-        """Updates that were made before it was saved."""
+        """Number of updates before it was saved."""
 
     @property
     def path(self) -> Path:
-        """Its folder."""
+        """Folder of the checkpoint."""
 
 
 @dataclass(frozen=True)
 class BatchSums:
-    """One batch of a validation, numbered from 1. seconds: since the validation began."""
+    """One batch of a validation, numbered from 1. seconds: since the validation started."""
 
     number: int
     nats: float

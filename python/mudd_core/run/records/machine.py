@@ -1,4 +1,4 @@
-"""The program and the machine of a run: the facts that a start records, and the measured peak of the machine."""
+"""The program and machine of a run, as recorded at a start, and the measured peak of the machine."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import mudd_core
 from mudd_core import _core
 from mudd_core.base.types import JsonObject
 
-MACHINE = "machine"  # member of the events of a start and of a resume
-PEAK_MEMORY = "peak_memory"  # member of the events of a save and of an end: bytes
+MACHINE = "machine"  # key in the events of a start and a resume
+PEAK_MEMORY = "peak_memory"  # key in the events of a save and an end: bytes
 _CHECKOUT = Path(mudd_core.__file__).resolve().parents[2]
 
 
@@ -27,13 +27,13 @@ def machine_facts() -> JsonObject:
 
 
 def commit_of(checkout: Path) -> str:
-    """Return the first 12 digits of the commit that is checked out in a folder; empty where it has none.
+    """Return the first 12 digits of the commit checked out in a folder; empty if there is none.
 
-    Reads git's files, since the git program may be missing. Changes that are not committed are not seen.
+    Read git's files, because the git program may be missing. Uncommitted changes are not detected.
     """
     try:
         folder = checkout / ".git"
-        if folder.is_file():  # of a worktree
+        if folder.is_file():  # the folder is a worktree
             folder = checkout / folder.read_text(encoding="utf-8").removeprefix("gitdir:").strip()
         head = (folder / "HEAD").read_text(encoding="utf-8").strip()
         name = head.removeprefix("ref:").strip()
@@ -43,7 +43,7 @@ def commit_of(checkout: Path) -> str:
 
 
 def _commit_of_branch(folder: Path, name: str) -> str:
-    """Return the commit of a branch; empty where it has none yet. folder: that of HEAD."""
+    """Return the commit of a branch; empty if it has none yet. folder: that contains HEAD."""
     shared = folder / "commondir"
     common = folder / shared.read_text(encoding="utf-8").strip() if shared.is_file() else folder
     if (common / name).is_file():
@@ -60,9 +60,9 @@ _AFTER_STEPS = (1, 2, 4, 8, 16, 32)
 
 
 class Peak:
-    """Operations a second, measured now and again behind the first steps: one measurement may meet other work.
+    """Peak FLOP/s, measured now and again after the first steps, because other work may disturb one measurement.
 
-    measure: gives one measurement.
+    measure: returns one measurement.
     """
 
     def __init__(self, measure: Callable[[], float]) -> None:
@@ -71,12 +71,14 @@ class Peak:
         self.flops = measure()
 
     def took_step(self) -> None:
-        """Count a step, and measure again behind some of the first ones."""
+        """Count a step, and measure again after some of the first ones."""
         self._steps += 1
         if self._steps in _AFTER_STEPS:
             self.flops = max(self.flops, self._measure())
 
     def fraction(self, flops: float) -> float:
-        """A run's operations a second over the peak, at most 1: a run that is faster has measured a higher peak."""
+        """Return a run's FLOP/s divided by the peak, at most 1: a faster run is itself a measurement of a higher
+        peak.
+        """
         self.flops = max(self.flops, flops)
         return flops / self.flops
