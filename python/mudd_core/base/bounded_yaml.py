@@ -127,7 +127,7 @@ class _Sizes:
     def of(self, node: yaml.Node, above: int) -> tuple[int, int]:
         """Return nodes and levels of a node at depth `above`. Raise YAMLError if there are too many, or for a cycle."""
         if id(node) in self._open:
-            raise _fault(node, "expected a value that does not contain itself, got an alias of its own")
+            raise _fault(node, "expected a value that does not contain itself, got an alias of itself")
         if id(node) not in self._known:
             self._open.add(id(node))
             below = [self.of(child, above + 1) for child in _children(node)]

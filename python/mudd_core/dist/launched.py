@@ -118,6 +118,6 @@ def _check_world(world: int) -> None:
     size = launcher_value(LAUNCHERS[0])
     if world > 1 and size is not None and size != world:
         raise UserError(
-            f"[ranks] {LAUNCHERS[0]}: expected {world} as MPI counts, got {size}; leave the variables of mpirun as it "
-            "sets them"
+            f"[ranks] {LAUNCHERS[0]}: expected {world}, the ranks of MPI, got {size}; leave the variables of mpirun "
+            "as it sets them"
         )

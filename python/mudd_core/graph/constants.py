@@ -25,7 +25,7 @@ def as_array(data: npt.ArrayLike) -> Array:
     if isinstance(data, np.ndarray) and not _said:
         _said.append(True)
         warnings.warn(
-            "[Tensor] float64 arrays are converted to float32; pass x.astype(np.float32) (this is said once)",
+            "[Tensor] float64 arrays are converted to float32; pass x.astype(np.float32) (shown once)",
             stacklevel=_caller(),
         )
     return array.astype(np.float32)

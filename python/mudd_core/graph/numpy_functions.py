@@ -48,7 +48,7 @@ class NumpyFunctions:
             if any(found) and _has_floats(result):
                 name = f"{function.__module__.replace('numpy', 'np')}.{function.__name__}"
                 raise TypeError(
-                    f"[{name}] no gradient is known; give it np.asarray(t) for the numbers alone, or type "
+                    f"[{name}] no gradient is known; pass np.asarray(t) for the values alone, or type "
                     "mc.custom(forward, backward, t) for an op"
                 )
             return result

@@ -143,7 +143,7 @@ class Operators(NumpyFunctions):
             if (compared := self._compared(ufunc, inputs)) is not None:
                 return compared
         raise TypeError(
-            f"[np.{ufunc.__name__}] no gradient is known; type np.{ufunc.__name__}(np.asarray(t)) for the numbers "
+            f"[np.{ufunc.__name__}] no gradient is known; type np.{ufunc.__name__}(np.asarray(t)) for the values "
             "alone, or mc.custom(forward, backward, t) for an op"
         )
 

@@ -130,7 +130,7 @@ class Tensor(Comparisons, Operators, Hinted):
             if copy or (dtype is not None and self.dtype != dtype):
                 if copy is False:
                     raise ValueError(
-                        f"[Tensor] a tensor of {self.dtype} is no array of {dtype} without a copy"
+                        f"[Tensor] dtype: expected {self.dtype} without a copy, got {dtype}; pass copy=None"
                     )
                 return np.array(self.data, dtype)
             view = self.data.view()
@@ -144,7 +144,7 @@ class Tensor(Comparisons, Operators, Hinted):
         if unknown:
             raise TypeError(
                 f"[backward] unexpected argument '{next(iter(unknown))}'; type loss.backward(): "
-                "the tape is kept while its results are"
+                "the tape lives as long as its results"
             )
         if self._record is None:
             raise ValueError(

@@ -152,5 +152,7 @@ def mixed_streams(weights: Like, states: Sequence[Like]) -> tuple[Like, ...]:
 
 def _array(given: Like | None) -> Array | None:
     if isinstance(given, Value):
-        raise TypeError("[capture] attention weights: a graph with segments or a key_mask has none")
+        raise TypeError(
+            "[capture] attention weights: a graph with segments or a key_mask cannot compute them"
+        )
     return given.data if isinstance(given, Tensor) else given

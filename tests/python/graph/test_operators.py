@@ -354,7 +354,7 @@ def test_functions_of_numpy_that_would_lose_a_gradient_are_refused(name: str) ->
     numbers = np.array([[1, 2], [3, 4]], np.float32)
     leaf = mc.Tensor(numbers, requires_grad=True)
     for tensor in (leaf, leaf * 2):
-        with pytest.raises(TypeError, match=rf"\[{name}\] no gradient is known; give it np.asarray\(t\)"):
+        with pytest.raises(TypeError, match=rf"\[{name}\] no gradient is known; pass np.asarray\(t\)"):
             LOSES_THE_GRADIENT[name](tensor)
     plain = LOSES_THE_GRADIENT[name](mc.Tensor(numbers))
     assert np.array_equal(plain, LOSES_THE_GRADIENT[name](numbers)), "numbers alone"
