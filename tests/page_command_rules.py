@@ -90,7 +90,8 @@ ELSEWHERE = (
         "checks",
     ),
     Rule(
-        r"\./run soak|python bench/|mpirun .*build/run/bench/|python3 -m venv jax_env|export MUDD_BENCH",
+        r"\./run soak|python launch\.py --config=small\.py train\.seq_len=32768|python bench/|"
+        r"mpirun .*build/run/bench/|python3 -m venv jax_env|export MUDD_BENCH",
         "measures",
     ),
     Rule(r".*--hosts?[ =]|sbatch |srun |kubectl |docker/build_image\.sh|mpirun --hostfile", "hosts"),

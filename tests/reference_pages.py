@@ -1,4 +1,4 @@
-"""The pages of docs/reference that are made from the code: commands, config fields, exit codes, names of the API.
+"""Pages of docs/reference that come from the code: commands, config fields, exit codes, messages, names of the API.
 
 `./run docs` writes them anew.
 """
@@ -12,6 +12,7 @@ import re
 from pathlib import Path
 
 import api_page
+import message_page
 from mudd_core.base import errors
 from mudd_core.cli import entry, help
 from mudd_core.cli import main as command_line
@@ -23,7 +24,7 @@ from mudd_core.config.fields import FieldInfo, walk
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
 _ROOT = str(FOLDER.parents[1])
 _NOTE = "`./run docs` writes this page from the code."
-_FIELDS = "fields"
+_FIELDS, _MESSAGES = "fields", "messages"
 _SUB = ("mup check", "mup transfer")
 
 
@@ -34,6 +35,7 @@ def pages() -> dict[Path, str]:
         _FIELDS: shared_fields(),
         "exit-codes": exit_codes(),
         "api": api_page.text(),
+        _MESSAGES: message_page.text(),
     }
     for family in FAMILIES:
         found[f"fields-{family}"] = family_fields(family)
@@ -100,8 +102,9 @@ def exit_codes() -> str:
             about = (inspect.getdoc(kind) or "").partition("\n")[0]
             rows.append(f"| {kind.exit_code} | `{name}` | {re.sub(r' [(]exit [0-9]+[)]', '', about)} |")
     by_command = [f"- `{name}`: {text}" for name, text in help._CODES.items()]
+    note = f"[Messages]({_MESSAGES}.md) has the commonest errors and their solutions. {_NOTE}"
     return "\n\n".join(
-        ["# Exit codes", f"{_NOTE}", "All commands: " + codes, "\n".join(by_command), "\n".join(rows)]
+        ["# Exit codes", note, "All commands: " + codes, "\n".join(by_command), "\n".join(rows)]
     )
 
 

@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 import generated_docs
+import message_page
 import reference_pages
 import same_bits
 
 
 def test_every_page_is_what_run_docs_writes() -> None:
     pages = generated_docs.pages()
-    assert len(pages) == 25
+    assert len(pages) == 26
     assert {path for path in pages if path.parent.name == "reference"} >= set(
         reference_pages.FOLDER.glob("*.md")
     )
@@ -39,3 +40,14 @@ def test_the_table_of_hashes_has_the_bits_of_the_goldens() -> None:
     assert rows and set(committed) == set(same_bits.FAMILIES)
     for row in rows:
         assert all(hashes == committed for hashes in row["hashes"].values()), row["cpu"]
+
+
+def test_every_message_of_the_page_is_one_that_a_test_compares() -> None:
+    listed = [one for messages in message_page.sections().values() for one in messages]
+    assert len(listed) >= 30 and {one.file for one in listed} == set(message_page.FILES)
+    for one in listed:
+        assert one.title and one.mend, one.case
+        text = (message_page.DATA / message_page.FILES[one.file]).read_text(encoding="utf-8")
+        assert f"{message_page.message(one)}\n" in f"{text}\n", one.case
+    with pytest.raises(KeyError, match="no such case"):
+        message_page.message(listed[0]._replace(case="no such case"))
