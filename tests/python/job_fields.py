@@ -1,7 +1,7 @@
 """The fields of the operator's MPIJob (v2beta1) and its pods that the recipe may use, with our own descriptions.
 
-A description is a type, a tuple of allowed strings, a dictionary of fields (a name that ends in "!" is required), or a
-list with the description of its elements. `None` accepts anything.
+A description is a type, a tuple of allowed strings, a dictionary of fields, or a list with the description of its
+elements. A field whose name ends in "!" is required. `None` accepts anything.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ class Hidden:
     bias: Like | None = None
 
     def loss(self, targets: Like) -> tuple[Like, Like, Like]:
-        """Return summed nats and counted targets per shard, float64 [S] each, and hits (ops.cross_entropy)."""
+        """Return (nats, counted, guessed) of ops.cross_entropy: the first two are sums per shard, float64 [S]."""
         loss, count, guessed = ops.cross_entropy(self.h, self.head, targets, self.bias)
         return loss, count, guessed
 

@@ -3,8 +3,8 @@
 Maths: docs/maths/mup.md (mu-Transformer's code; Yang et al. 2022, table 3). Shape letters: B samples, T
 positions, D width, H query heads, G key and value heads, hd head width, F feed-forward width.
 
-Two limits compared with the original: activations are swiglu and the elementwise ones of jax.nn (act_square applies to
-relu alone), and sampling ends at a full context, while the original continues in a ring (docs/decisions/graph.md).
+Two limits compared with the original. Activations are swiglu and the elementwise ones of jax.nn (act_square applies to
+relu alone). Sampling ends at a full context, while the original continues in a ring (docs/decisions/graph.md).
 """
 
 from __future__ import annotations
