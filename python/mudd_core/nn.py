@@ -1,7 +1,7 @@
 """Building blocks of model functions: declare parameters by name and role, call ops.
 
-Names and roles follow contracts 10 and 11: weights are [in, out] for y = x W, embedding and head are [V, D]. These
-functions only record ops; the formulas are in the docstrings of ops/ and in docs/maths/.
+Names and roles follow contracts 10 and 11: weights are [in, out] for y = x W, embedding and head are [V, D]. The
+formulas are in the docstrings of ops/ and in docs/maths/.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def shards(samples: int, count: int) -> Iterator[None]:
 
 @contextmanager
 def cached(length: int) -> Iterator[None]:
-    """Let the key and value caches of attention start with `length` cached positions inside the `with` block."""
+    """Let attention's caches start with `length` positions inside the `with` block; new positions follow them."""
     if length < 0:
         raise ValueError(f"[cached] length: expected a number >= 0, got {length}")
     token = _cache_length.set(length)
