@@ -67,7 +67,7 @@ class StepRecord:
 
     @property
     def perplexity(self) -> float:
-        """e to the loss."""
+        """exp(loss)."""
         return perplexity(self.loss)
 
     def metric(self, name: str, missing: float) -> float:
@@ -110,7 +110,7 @@ class BatchSums:
 
 @dataclass(frozen=True)
 class Validation:
-    """Loss on the held-out rows: mean nats per target, and bits per byte of text; None for data without text.
+    """Loss on held-out sequences: mean nats per target, and bits per byte of text (None for data without text).
 
     val_accuracy: guessed over counted targets. batch_loss, batch_accuracy: means over batches of their own means; no
     part of the row.
@@ -127,30 +127,30 @@ class Validation:
 
     @property
     def val_ppl(self) -> float:
-        """e to the loss."""
+        """exp(loss)."""
         return perplexity(self.val_loss)
 
     @property
     def text(self) -> str:
-        """The metric beside the loss: bits per byte, perplexity where there is no text."""
+        """The metric shown with the loss: bits per byte, or perplexity for data without text."""
         bits = self.val_bits_per_byte
         return f"ppl {self.val_ppl:.4g}" if bits is None else f"{bits:.4f} bits per byte"
 
     @property
     def precise_text(self) -> str:
-        """The same metric with six decimals, for a command that reports it alone."""
+        """The same metric with six decimals, for a command that reports only it."""
         bits = self.val_bits_per_byte
         return f"ppl {self.val_ppl:.6f}" if bits is None else f"{bits:.6f} bits per byte"
 
     def row(self) -> dict[str, Any]:
-        """The row of metrics.jsonl."""
+        """Return the entry of metrics.jsonl."""
         names = ("step", "val_loss", "val_bits_per_byte", "val_ppl", "val_accuracy", "targets", "seconds")
         return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True)
 class Sample:
-    """A text that the model has written after a prompt, with the weights of this step."""
+    """A sample that the model generated after a prompt, with the weights of this step."""
 
     step: int
     prompt: str
@@ -159,14 +159,13 @@ class Sample:
 
 @dataclass(frozen=True)
 class Summary:
-    """How a call of fit() ended. stopped: who asked for it, or None when all steps are done.
+    """Result of a call of fit(). stopped: origin of a stop request, or None if all steps are done.
 
-    skipped_steps: of the path to this step. rewinds: how often the run went back to a checkpoint. reached: the run
-    ended early because a validation loss was at or below eval.target_loss. data_end: it ended early with its data.
-    data_epochs: data.epochs of the run.
-    validates: whether it has rows for validation. best_val_loss, best_step: of its best validation; since_best:
-    validations after it. out_of_patience: the run ended early because these were train.patience. warnings: of a run
-    that has diverged or had nothing to learn from (run/loop/learning_watch.py).
+    skipped_steps: of the path to this step. rewinds: number of returns to a checkpoint. reached: the run ended early
+    because a validation loss was at or below eval.target_loss. data_end: it ended early with its data. data_epochs:
+    data.epochs of the run. validates: the run has sequences for validation. best_val_loss, best_step: of its best
+    validation; since_best: number of validations after it. out_of_patience: the run ended early because since_best
+    reached train.patience. warnings: of a run that diverged or had nothing to learn (run/loop/learning_watch.py).
     """
 
     name: str
@@ -198,7 +197,7 @@ class Summary:
             if isinstance(value, tuple):
                 return "; ".join(value)
             if isinstance(value, bool):
-                return "yes"  # no is left out
+                return "yes"  # false is omitted
             return f"{value:,}" if isinstance(value, int) else f"{value:.5g}"
 
         known = {label.name: getattr(self, label.name) for label in fields(self)}
@@ -208,7 +207,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class Rewind:
-    """A way back from update from_step to update to_step; batches first_batch to last_batch are left out there."""
+    """A return from update from_step to update to_step; batches first_batch to last_batch are then skipped."""
 
     from_step: int
     to_step: int
@@ -217,15 +216,15 @@ class Rewind:
 
     @property
     def batches(self) -> int:
-        """How many are left out."""
+        """Number of skipped batches."""
         return self.last_batch - self.first_batch + 1
 
 
 class Validations:
-    """Steps and losses (nats) of a run's validations, in their order.
+    """Steps and losses (nats) of a run's validations, in order.
 
-    A lower loss is better. A loss that is not finite is never the best; of equal losses the first is.
-    best: (loss, step), None before the first finite loss. since_best: validations after it.
+    The best is the lowest finite loss, the first of equal ones. best: (loss, step), None before the first finite loss.
+    since_best: number of validations after it.
     """
 
     def __init__(self, losses: Iterable[tuple[int, float]] = ()) -> None:
@@ -236,7 +235,7 @@ class Validations:
             self.add(step, loss)
 
     def add(self, step: int, loss: float) -> None:
-        """Take in one more."""
+        """Add a validation."""
         self._losses.append((step, loss))
         if math.isfinite(loss) and (self.best is None or loss < self.best[0]):
             self.best, self.since_best = (loss, step), 0
@@ -251,7 +250,7 @@ class Validations:
 
 
 def numbers_of(name: str, value: Any) -> Iterator[tuple[str, float]]:
-    """The numbers in a value of a row; those of lists are named name/0, name/1 and so on."""
+    """Yield the numbers in a value of a log entry; elements of lists are named name/0, name/1 and so on."""
     if isinstance(value, int | float):
         yield name, float(value)
     elif isinstance(value, Mapping):

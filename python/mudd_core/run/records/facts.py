@@ -1,6 +1,6 @@
-"""Facts in run.json: the fingerprint of the data, the vocabulary, and what decides the bits apart from the config.
+"""Facts in run.json: the fingerprint of the data, the vocabulary, and properties that determine the bits.
 
-The bits follow from the order of fp32 sums and, for bf16, from the unit of the CPU.
+Besides the config, the bits depend on the order of fp32 sums and, for bf16, on the instructions of the CPU.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ from mudd_core.base.types import Json, JsonObject
 
 # Lanes of fp32 sums, the same on every x86-64 CPU; absent in runs of earlier versions.
 FP32_ORDER = "fp32_order"
-BF16_UNIT = "bf16_unit"  # of a run in bf16: none, avx512_bf16 or amx_bf16
-SINCE = "bits_since"  # the step from which the two are true, where the run began with others
+BF16_UNIT = "bf16_unit"  # for a bf16 run: none, avx512_bf16 or amx_bf16
+SINCE = "bits_since"  # the step since which the two apply, if the run started with others
 
 
 def unit_of(level: str) -> str:
-    """Return the unit of bf16 matmuls at an instruction set level: the level itself, or none, then fp32 computes."""
+    """Return the bf16 instructions of a level: the level itself, or none, which means fp32 arithmetic."""
     return level if level.endswith("_bf16") else "none"
 
 
 def bf16_unit() -> str:
-    """Return the unit of this process, emulated or not."""
+    """Return the bf16 instructions of this process, emulated or not."""
     return unit_of(os.environ.get("MUDD_EMULATE", "").removeprefix("emu_") or _core.isa())
 
 
 def bits_facts(precision: str) -> JsonObject:
-    """Return the facts of a run that begins now. precision: as train.precision."""
+    """Return the facts of a run that starts now. precision: value of train.precision."""
     facts: JsonObject = {FP32_ORDER: _core.fp32_order()}
     return {**facts, BF16_UNIT: bf16_unit()} if precision == "bf16" else facts
 
 
 def change_of_bits(saved: Mapping[str, Json], now: Mapping[str, Json], step: int) -> tuple[JsonObject, str]:
-    """Return run.json for a start after this step, and a note where the bits change there, else ''.
+    """Return run.json for a start after this step, and a note if the bits change there, else ''.
 
-    saved: run.json. now: as bits_facts.
+    saved: run.json. now: result of bits_facts.
     """
     changed = {name for name, value in now.items() if saved.get(name) != value}
     if step == 0 or not changed:
@@ -52,7 +52,7 @@ def change_of_bits(saved: Mapping[str, Json], now: Mapping[str, Json], step: int
 
 
 def bits_back_at(saved: Mapping[str, Json], step: int) -> JsonObject:
-    """Return run.json of a run that goes back to this step: all later steps get the bits of the present."""
+    """Return run.json of a run that returns to this step: all later steps have the current bits."""
     facts = dict(saved)
     since = facts.pop(SINCE, None)
     if not isinstance(since, int) or step == 0:
@@ -61,7 +61,7 @@ def bits_back_at(saved: Mapping[str, Json], step: int) -> JsonObject:
 
 
 def bits_text(facts: Mapping[str, Json]) -> str:
-    """Return what run.json says of the bits, for people."""
+    """Return a description of the bits in run.json for users."""
     if FP32_ORDER not in facts:
         return "bits of an earlier version: they depend on the instruction set level"
     unit = f", bf16 unit {facts[BF16_UNIT]}" if BF16_UNIT in facts else ""
@@ -79,24 +79,24 @@ def data_fingerprint(facts: Mapping[str, Json]) -> str:
     return found if isinstance(found, str) else ""
 
 
-WINDOW = 10  # logged updates whose mean loss is compared with that of guessing
-MODEL_VOCABULARY = "vocab_size"  # of run.json: the tokens that the model has
-VOCABULARY = "vocab_size_in_use"  # of run.json, if the tokenizer has fewer
+WINDOW = 10  # logged updates whose mean loss is compared with the loss of guessing
+MODEL_VOCABULARY = "vocab_size"  # key in run.json: the vocabulary of the model
+VOCABULARY = "vocab_size_in_use"  # key in run.json, if the tokenizer has fewer tokens
 
 
 def vocabulary_facts(of_model: int, of_text: int) -> JsonObject:
-    """Return what run.json says of the vocabulary of a model and of its text."""
+    """Return the facts for run.json about the vocabularies of a model and its text."""
     return {MODEL_VOCABULARY: of_model, **({VOCABULARY: of_text} if 0 < of_text < of_model else {})}
 
 
 def vocabulary_in_use(facts: Mapping[str, Json]) -> int:
-    """Return the number of tokens that a run may meet; 0 if run.json does not say it."""
+    """Return the number of tokens that may occur in a run; 0 if run.json does not say it."""
     found = facts.get(VOCABULARY, facts.get(MODEL_VOCABULARY))
     return found if isinstance(found, int) else 0
 
 
 def guessing_loss(vocabulary: int) -> float:
-    """Return the loss (nats) of a model that gives all tokens the same probability; infinity if it is unknown."""
+    """Return the loss (nats) of a uniform distribution over all tokens; infinity if the vocabulary is unknown."""
     return math.log(vocabulary) if vocabulary > 1 else math.inf
 
 

@@ -1,4 +1,4 @@
-"""The journal of a run: the loop reports each event once, and the journal passes it on to its listeners."""
+"""The journal of a run: the loop reports each event once, and the journal forwards it to its listeners."""
 
 from __future__ import annotations
 
@@ -22,91 +22,91 @@ Event = ParamSpec("Event")
 
 
 class Listener:
-    """The events of a run, in which nothing happens; a subclass has a method for each event that it cares about."""
+    """Base class of listeners, which ignores all events; a subclass has a method for each event it handles."""
 
     def said(self, text: str) -> None:
-        """A line for the user."""
+        """Handle a line for the user."""
 
     def warned(self, text: str, step: int | None = None) -> None:
-        """A warning, after this update if it is about the training."""
+        """Handle a warning; step: the last update if it is about training."""
 
     def started(self, job: Mapping[str, Json]) -> None:
-        """A new run. job: its number of ranks and its mesh; empty for one process."""
+        """Handle the start of a new run. job: number of ranks and mesh; empty for one process."""
 
     def found(self, checkpoint: Checkpoint) -> None:
-        """A checkpoint to continue from was found; newer ones may have been passed over."""
+        """Handle a checkpoint to continue from; newer ones may have been skipped."""
 
     def resumed(self, checkpoint: Checkpoint, changed: Sequence[Difference], job: Mapping[str, Json]) -> None:
-        """A run continues from a checkpoint, with changed fields of its config."""
+        """Handle a resume from a checkpoint, with changed config fields."""
 
     def restored(self, checkpoint: SavedStep) -> None:
-        """A new run continues at the step of other weights."""
+        """Handle a new run that continues at the step of other weights."""
 
     def began(self, step: int, documents: tuple[int, int]) -> None:
-        """The next update is the one after `step`. documents: of training and validation, zeros if unknown."""
+        """Handle the start of the loop after `step`. documents: of training and validation, zeros if unknown."""
 
     def opened(self, lines: Callable[[], tuple[Sequence[str], Sequence[str]]]) -> None:
-        """The start has succeeded. lines: for the user, and for the copy of the output alone."""
+        """Handle a successful start. lines: for the user, and only for the copy of the output."""
 
     def shortened(self, train: TrainConfig) -> None:
-        """The run gets the length of its data."""
+        """Handle the shortening of the run to its data."""
 
     def updated(self, record: StepRecord) -> None:
-        """An update was made, by the loop or by Trainer.step."""
+        """Handle an update, by the loop or by Trainer.step."""
 
     def took_step(self, record: StepRecord, *, logged: bool, seconds_left: float) -> None:
-        """The loop made an update. logged: it gets a row."""
+        """Handle an update of the loop. logged: it is written to the logs."""
 
     def source_lost(self, step: int, place: str, reason: str, retry: int, seconds: float) -> None:
-        """The data of a step could not be read; the run waits and tries again."""
+        """Handle data that could not be read; the run waits and retries."""
 
     def skipped(self, step: int, reason: str, where: str) -> None:
-        """An update does not count; where: the first number that is not finite, '' if not searched."""
+        """Handle a skipped update; where: the first non-finite value, '' if not searched."""
 
     def rewound(self, rewind: Rewind, count: int, allowed: int) -> None:
-        """A run went back to a checkpoint."""
+        """Handle a return to a checkpoint."""
 
     def validating(self, step: int) -> None:
-        """A validation that is due begins."""
+        """Handle the start of a validation."""
 
     def batch_validated(self, sums: BatchSums) -> None:
-        """One batch of a validation that is due was measured."""
+        """Handle one batch of a validation."""
 
     def validated(self, result: Validation) -> None:
-        """A validation that was due has ended."""
+        """Handle the end of a validation."""
 
     def sampled(self, sample: Sample) -> None:
-        """A text of sample.every was written."""
+        """Handle a sample of sample.every."""
 
     def not_sampled(self, step: int, reason: str) -> None:
-        """A text that was due failed; the run continues."""
+        """Handle a failed sample; the run continues."""
 
     def saved(self, step: int, seconds: float) -> None:
-        """A checkpoint was committed."""
+        """Handle a committed checkpoint."""
 
     def save_failed(self, error: Exception) -> None:
-        """A save failed; the run continues, and tries again when the next save is due."""
+        """Handle a failed save; the run continues, and retries at the next save."""
 
     def ended(self, summary: Summary, last: StepRecord | None) -> None:
-        """A call of fit() reached its end or was stopped. last: the last update, if it still needs its row."""
+        """Handle the end or stop of fit(). last: the last update, if it is not logged yet."""
 
     def finished(self, summary: Summary) -> None:
-        """The summary of such a call is on disk."""
+        """Handle the written summary of fit()."""
 
     def broke_off(self) -> None:
-        """An error ended a call of fit()."""
+        """Handle an error that ended fit()."""
 
     def closed(self) -> None:
-        """The run is closed."""
+        """Handle the close of the run."""
 
 
 _EVENTS = [name for name in vars(Listener) if not name.startswith("_")]
 
 
 class Journal(Listener):
-    """Passes each event on to the listeners that have a method for it, in their order.
+    """A listener that forwards each event, in order, to the listeners with a method for it.
 
-    Of several ranks the first one has listeners; the others have the history alone.
+    With several ranks, only the first one has all listeners; the others have only the history.
     """
 
     def __init__(self, *listeners: Listener) -> None:

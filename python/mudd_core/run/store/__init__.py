@@ -1,1 +1,1 @@
-"""What a run keeps on disk and in a storage: the work directory, its files, checkpoints and logs."""
+"""A run's data on disk and in remote storage: the work directory, its files, checkpoints and logs."""

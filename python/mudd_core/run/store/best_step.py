@@ -1,4 +1,4 @@
-"""The checkpoint that --step names, and the check of it before mpirun starts ranks that read it."""
+"""The checkpoint of --step, and its check before mpirun starts ranks that read it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ BEST = "best"  # a value of --step
 
 
 def best_step(folder: RunFolder) -> int | None:
-    """The saved step with the lowest recorded validation loss; None where no saved step was validated."""
+    """Return the saved step with the lowest recorded validation loss; None if no saved step was validated."""
     saved = set(Checkpoints(folder).steps())
     validations = Validations(validations_of(folder, max(saved, default=0)).losses)
     return next((step for step in validations.best_first() if step in saved), None)
 
 
 def step_asked(text: str | int | None, folder: RunFolder, name: str = "[arguments] --step") -> int | None:
-    """The step that `--step` names: a number, or best; None without one. UserError where there is no best one."""
+    """Return the step of `--step`: a number, or best; None without it. Raise UserError if there is no best step."""
     if text is None or isinstance(text, int):
         return text
     if text != BEST:
@@ -44,10 +44,10 @@ def step_asked(text: str | int | None, folder: RunFolder, name: str = "[argument
 def require_readers(
     workdir: str | None, read: Callable[[], tuple[Config, RunFolder]], step: str | int | None, name: str
 ) -> Callable[[int], None]:
-    """A function that raises UserError for a run that so many ranks cannot read, or that has no such step.
+    """Return a function that raises UserError if a number of ranks cannot read the run, or if the step is missing.
 
-    read: config and folder of the run. name: of the argument that gives the step. A run at a URL is left to the
-    ranks, which fetch it.
+    read: returns config and folder of the run. name: of the step argument. A run at a URL is checked by the ranks,
+    which fetch it.
     """
 
     def require(ranks: int) -> None:

@@ -1,4 +1,4 @@
-"""The checkpoints of one run: which steps there are, what they take on disk, how they are saved and loaded."""
+"""The checkpoints of one run: list, size, save and load."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from mudd_core.run.store.run_folder import RunFolder
 
 
 class Checkpoints:
-    """The steps of the run in a folder; the folder may not exist yet. run: the folder of the run."""
+    """The checkpoints in a folder, which may not exist yet. run: the folder of the run."""
 
     def __init__(self, run: RunFolder) -> None:
         self.run = run
         self._folder = run.checkpoint_folder
 
     def steps(self) -> list[int]:
-        """The steps that are there, ascending, whether they verify or not; UserError if they cannot be listed."""
+        """Return the existing steps, ascending, without verification; raise UserError if they cannot be listed."""
         return checkpoint.list_steps(self._folder)
 
     def newest(self) -> int:
-        """The newest step, whether it verifies or not; 0 where there is none."""
+        """Return the newest step, without verification; 0 if there is none."""
         return max(self.steps(), default=0)
 
     def folder_of(self, step: int) -> Path:
-        """The folder of a step, whether it is there or not."""
+        """Return the folder of a step, which may not exist."""
         return self.run.step_folder(step)
 
     def recover(self) -> None:
@@ -46,9 +46,9 @@ class Checkpoints:
     def load_newest(
         self, run_id: str, into: Sequence[StatePart], up_to: int | None = None, comm: Comm | None = None
     ) -> Checkpoint | None:
-        """The newest step of the run that verifies, read into these parts; FormatError if it has other tensors.
+        """Load the newest step of the run that verifies into these parts; raise FormatError if it has other tensors.
 
-        up_to: no step after this one. comm: of all ranks of the run, which call this together.
+        up_to: ignore later steps. comm: of all ranks of the run, which call this together.
         """
         with self._of_other_tensors():
             return checkpoint.load_newest(self._folder, run_id=run_id, into=into, up_to=up_to, comm=comm)
@@ -56,13 +56,13 @@ class Checkpoints:
     def load_step(
         self, step: int, run_id: str, into: Sequence[StatePart], comm: Comm | None = None
     ) -> Checkpoint:
-        """As load_newest, exactly this step; UserError where it does not exist."""
+        """Load exactly this step, as load_newest does; raise UserError if it does not exist."""
         with self._of_other_tensors():
             return checkpoint.load_step(self._folder, step, run_id=run_id, into=into, comm=comm)
 
     @contextlib.contextmanager
     def _of_other_tensors(self) -> Iterator[None]:
-        """Inside, a step that is whole and of this run, and yet has other tensors, is a FormatError."""
+        """Inside the block, raise FormatError for a complete step of this run with other tensors."""
         try:
             yield
         except UserError:
@@ -73,43 +73,43 @@ class Checkpoints:
     def go_back(
         self, step: int, run_id: str, into: Sequence[StatePart], comm: Comm | None = None
     ) -> Checkpoint:
-        """As load_newest up to a step; FormatError where there is none."""
+        """Load the newest step up to `step`, as load_newest does; raise FormatError if there is none."""
         found = self.load_newest(run_id, into, step, comm)
         if found is None:
             raise FormatError(str(self._folder), 0, f"the checkpoint of step {step}, to go back to, is gone")
         return found
 
     def types(self) -> dict[str, str] | None:
-        """Types of the tensors by name, from the newest manifest that can be read; None where there is no step."""
+        """Return tensor types by name from the newest readable manifest; None if there is no step."""
         steps = self.steps()
         for step in sorted(steps, reverse=True):
             try:
                 return self.types_of(step)
-            except (FormatError, OSError):  # passed over by the resume too, which says so
+            except (FormatError, OSError):  # the resume skips it too, and reports it
                 continue
         return {} if steps else None
 
     def stored(self, step: int) -> dict[str, StoredTensor]:
-        """The tensors of a step as its manifest has them, not verified; FormatError or OSError as types_of."""
+        """Return the tensors in a step's manifest, not verified; raises FormatError or OSError as types_of does."""
         folder = self.folder_of(step)
         return stored_tensors(folder, read_manifest(folder))
 
     def types_of(self, step: int) -> dict[str, str]:
-        """Types of the tensors of a step by name; FormatError or OSError where its manifest cannot be read."""
+        """Return the tensor types of a step by name; raise FormatError or OSError if its manifest cannot be read."""
         manifest = read_manifest(self.folder_of(step))
         return {name: tensor.dtype for name, tensor in manifest.tensors.items()}
 
     def bytes(self) -> int:
-        """The bytes that the steps take on disk."""
+        """Return the bytes of all steps on disk."""
         files = (file for step in self.steps() for file in self.folder_of(step).glob("*"))
         return sum(file.stat().st_size for file in files if file.is_file())
 
     def free_bytes(self) -> int:
-        """The bytes that this user may still write where the steps are or will be."""
+        """Return the free bytes for this user on the disk of the checkpoints."""
         return _core.free_space(str(existing(self._folder)))
 
     def shares_disk_with(self, folder: Path) -> bool:
-        """Whether the steps and a folder are, or will be, on one file system."""
+        """Return True if the checkpoints and a folder are, or will be, on one file system."""
         return existing(folder).stat().st_dev == existing(self._folder).stat().st_dev
 
     def drop_after(self, step: int, run_id: str) -> None:
@@ -128,9 +128,9 @@ class Checkpoints:
         best_first: Sequence[int] = (),
         comm: Comm | None = None,
     ) -> None:
-        """Commit a step and drop old ones; SaveError if one of both fails.
+        """Commit a step and delete old ones; raise SaveError if either fails.
 
-        spare, best_first: steps that stay, as checkpoint.keep_last. comm: as load_newest.
+        spare, best_first: steps to retain, see checkpoint.keep_last. comm: see load_newest.
         """
         mesh = mesh_of(config, 1 if comm is None else comm.world)
         axes = [(name, size) for name, size in dataclasses.asdict(mesh).items() if size > 1]
@@ -145,7 +145,7 @@ class Checkpoints:
                 comm=comm,
                 mesh=axes,
             )
-            # Reads the new step back before an old one goes; a step that does not verify is a failed save.
+            # Read the new step back before an old one is deleted; if it does not verify, the save has failed.
             checkpoint.keep_last(
                 self._folder,
                 config.train.keep_last,

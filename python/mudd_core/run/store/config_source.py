@@ -1,6 +1,6 @@
-"""The source of a run's config: arguments and files, so that a resume by the same command runs no file again.
+"""The source of a run's config: arguments and files, so that a resume with the same command runs no file again.
 
-A config file may register readers of data and schemes of URLs as it runs; later commands then need that file.
+A config file may register data readers and URL schemes when it runs; later commands then need that file.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from mudd_core.config.own_optimizers import own_optimizers
 from mudd_core.run.store.own_code import run_copies
 from mudd_core.run.store.run_folder import RunFolder
 
-MEMBER = "config_source"  # of run.json
+MEMBER = "config_source"  # key in run.json
 
 
 @dataclass
 class ConfigSource:
-    """Overrides, and SHA-256 by path of the config file (first) and of the files that it read or imported.
+    """Overrides, and SHA-256 by path of the config file (first) and the files that it read or imported.
 
-    registers: readers and schemes that exist only once the config file has run.
+    registers: readers and schemes that exist only after the config file has run.
     """
 
     words: list[str]
@@ -43,16 +43,16 @@ class ConfigSource:
 
     @property
     def file(self) -> str:
-        """The config file; empty for none."""
+        """The config file; empty if there is none."""
         return next(iter(self.files), "")
 
     def to_dict(self) -> JsonObject:
-        """What run.json holds."""
+        """Return the entry for run.json."""
         return asdict(self)
 
 
 def of_facts(facts: JsonObject) -> ConfigSource | None:
-    """The source that run.json names; None where it names none."""
+    """Return the source in run.json; None if it has none."""
     raw = facts.get(MEMBER)
     if not isinstance(raw, dict):
         return None
@@ -67,7 +67,7 @@ def of_facts(facts: JsonObject) -> ConfigSource | None:
 
 @contextmanager
 def recorded(words: Sequence[str]) -> Iterator[ConfigSource]:
-    """Notes the files that are read as configs, and the user's modules that they import, while the block runs."""
+    """Record the files read as configs, and the user modules that they import, while the block runs."""
     source, modules = ConfigSource(list(words)), set(sys.modules)
     first, known = len(files_read), registrations()
     yield source
@@ -77,7 +77,7 @@ def recorded(words: Sequence[str]) -> Iterator[ConfigSource]:
 
 
 def _own_modules(before: set[str]) -> Iterator[Path]:
-    """Files of the modules imported since, without those of Python, of installed packages and of this one."""
+    """Yield files of the modules imported since, except those of Python, installed packages and mudd_core."""
     others = {*map(Path, sysconfig.get_paths().values()), Path(mudd_core.__file__).parent}
     for name in sys.modules.keys() - before:
         file = getattr(sys.modules[name], "__file__", None)
@@ -94,16 +94,16 @@ def _hash(path: Path) -> str:
 
 
 def changed_file(saved: ConfigSource | None, now: ConfigSource | None) -> str:
-    """The first file that differs from what the run was started with; empty if none does, or nobody knows."""
+    """Return the first file that has changed since the start of the run; empty if none has, or if unknown."""
     if saved is None or now is None:
         return ""
     return next((path for path, digest in now.files.items() if saved.files.get(path, digest) != digest), "")
 
 
 def resumed(file: str, words: Sequence[str], run: RunFolder | None) -> tuple[Config, ConfigSource] | None:
-    """Saved config and source of the run that the same command started, if no file of it has changed.
+    """Return saved config and source of the run started by the same command, if none of its files has changed.
 
-    run: its folder; None: the folder under runs/ whose name the files or the arguments spell out.
+    run: its folder; None: the folder under runs/ named by the files or arguments.
     """
     from mudd_core.run.store.json_files import read_saved_config
 
@@ -119,7 +119,7 @@ def resumed(file: str, words: Sequence[str], run: RunFolder | None) -> tuple[Con
     try:
         run_copies(folder)
         config = read_saved_config(folder)
-    except (FormatError, UserError):  # the files that the command names run then
+    except (FormatError, UserError):  # then the files named by the command run
         return None
     replay(path, source.registers)
     return config, source
@@ -128,7 +128,7 @@ def resumed(file: str, words: Sequence[str], run: RunFolder | None) -> tuple[Con
 def _known(
     folder: RunFolder, path: Path, words: Sequence[str], *, named: bool
 ) -> tuple[RunFolder, ConfigSource] | None:
-    """The folder with its source, if the same command started its run; no code is run."""
+    """Return the folder with its source, if the same command started its run; no code is run."""
     from mudd_core.run.store.json_files import read_facts, read_saved_config
 
     try:
@@ -142,16 +142,16 @@ def _known(
         config = read_saved_config(folder)
         if named:
             return folder, source
-        # A name that the file computes may be another one each time: then the file has to run.
+        # A computed name may change each time, so the file has to run.
         texts = [*words, *(read_bytes(Path(file)).decode("utf-8", "replace") for file in source.files)]
         fits = config.name == folder.path.name and any(config.name in text for text in texts)
         return (folder, source) if fits else None
-    except (FormatError, UserError, OSError):  # the next command that opens the run reports it
+    except (FormatError, UserError, OSError):  # the command that opens the run will report it
         return None
 
 
 def registrations() -> set[str]:
-    """Names of the readers and fsspec schemes that this process knows beyond those that fsspec ships."""
+    """Return the names of registered readers, and of fsspec schemes other than fsspec's own."""
     found = {f"family {name}" for name, one in FAMILIES.items() if one.given is not None and one.file is None}
     found |= {f"optimizer {one.name}" for one in own_optimizers() if one.file is None}
     if (readers := sys.modules.get("mudd_core.data.pipelines.user_readers")) is not None:
@@ -164,15 +164,15 @@ def registrations() -> set[str]:
 
 
 def replay(file: Path, names: Collection[str]) -> None:
-    """Run a config file that the command names for what it registers; the config that it returns is not used."""
+    """Run a config file named by the command for its registrations; its config is ignored."""
     if not set(names) <= registrations():
         run_for_effect(file)
 
 
 def require_registered(names: Collection[str], file: str) -> None:
-    """UserError with what to type, where data need what the config file of the run registered."""
+    """Raise UserError with the command to type if data need registrations of the run's config file."""
     if any(name.startswith("scheme ") for name in names):
-        importlib.import_module("fsspec")  # it registers the schemes of installed packages
+        importlib.import_module("fsspec")  # this registers the schemes of installed packages
     missing = sorted(set(names) - registrations())
     if missing:
         raise UserError(

@@ -1,7 +1,7 @@
-"""Fetching a run from a storage as one transaction: all files are staged and verified, then moved into place.
+"""Download of a run from remote storage as one transaction: stage and verify all files, then move them into place.
 
-`.fetch.part` is an unfinished fetch, which the next one removes. `.fetch` holds everything and is moved into place by
-the next holder of the work directory, should the process be killed in between. An import is staged in the same way.
+`.fetch.part` is an unfinished download, which the next one removes. `.fetch` is complete; if the process is killed
+before it is moved into place, the next holder of the work directory does so. An import is staged in the same way.
 """
 
 from __future__ import annotations
@@ -39,19 +39,18 @@ _WHAT = "[workdir] path"
 
 
 class Fetch:
-    """Brings a run from its URL into a work directory, which the caller has locked."""
+    """A download of a run from its URL into a work directory, which the caller has locked."""
 
     def __init__(self, files: RemoteFiles, folder: RunFolder, left_out: tuple[str, ...]) -> None:
-        """left_out: entries of the run's folder in the storage that are not fetched; hidden ones never are."""
+        """Prepare a download. left_out: remote entries to skip; hidden ones are always skipped."""
         self._url, self._files, self._run = folder.url, files, folder
         self._left_out = (CHECKPOINTS, *left_out)
         self._stage = folder.path / UNFINISHED
 
     def run(self, steps: list[int], say: Callable[[str], None]) -> None:
-        """Bring what the storage has and this machine lacks: the identity, newer steps, logs.
+        """Download files that this machine lacks: the identity, newer steps, logs.
 
-        steps: those in the storage. UserError where both have runs and these differ. A step that does not verify is
-        passed over.
+        steps: in the storage. Raise UserError if both places have different runs. Steps that do not verify are skipped.
         """
         try:
             self._fetch(steps, say)
@@ -93,7 +92,7 @@ class Fetch:
         return object_in(data, f"{self._url}/{name}")
 
     def _run_id(self, names: list[str]) -> str | None:
-        """The id of the run in the storage; None where a broken upload left none."""
+        """Return the id of the run in the storage; None after an interrupted upload."""
         if RUN not in names:
             return None
         theirs = self._object(RUN, self._files.read(RUN))
@@ -108,7 +107,7 @@ class Fetch:
     def _stage_step(self, step: int, run_id: str | None, say: Callable[[str], None]) -> bool:
         there = f"{CHECKPOINTS}/{step_name(step)}"
         names = self._files.names(there)
-        if MANIFEST not in names:  # an upload that was broken off
+        if MANIFEST not in names:  # an interrupted upload
             return False
         work = step_folder(self._stage / CHECKPOINTS, step)
         work.mkdir(parents=True)
@@ -127,7 +126,7 @@ class Fetch:
 
 
 def finish_fetch(run: RunFolder) -> None:
-    """Move what a complete fetch has staged into place; call it with the work directory locked. SaveError."""
+    """Move the files of a complete download into place, with the work directory locked; raise SaveError on failure."""
     folder = run.path
     shutil.rmtree(folder / UNFINISHED, ignore_errors=True)
     stage = folder / STAGED
@@ -141,7 +140,7 @@ def finish_fetch(run: RunFolder) -> None:
         for file in sorted(stage.iterdir()):
             if file == steps:
                 continue
-            if file.is_dir() and (folder / file.name).is_dir():  # os.replace refuses a folder with files
+            if file.is_dir() and (folder / file.name).is_dir():  # os.replace fails for a non-empty folder
                 shutil.rmtree(folder / file.name)
             os.replace(file, folder / file.name)
         shutil.rmtree(stage)
@@ -151,9 +150,9 @@ def finish_fetch(run: RunFolder) -> None:
 
 @contextlib.contextmanager
 def staged(run: RunFolder) -> Iterator[RunFolder]:
-    """Yield an empty folder, whose files appear in the run's folder at the end of the block: all of them or none.
+    """Yield an empty folder; at the end of the block its files appear in the run's folder, all or none.
 
-    Call it with the work directory locked. SaveError if the disk refuses.
+    The work directory must be locked. Raise SaveError if writing fails.
     """
     finish_fetch(run)
     stage = run.path / UNFINISHED
@@ -171,7 +170,7 @@ def staged(run: RunFolder) -> Iterator[RunFolder]:
 
 
 def remember(folder: RunFolder) -> None:
-    """Note whose copy a folder is; UserError where it is that of another URL (gs://b/run and s3://b/run)."""
+    """Record the URL of a copied folder; raise UserError if it is a copy of another URL (gs://b/run and s3://b/run)."""
     note, url = folder.path / REMOTE, folder.url
     if not note.is_file():
         try:

@@ -1,7 +1,7 @@
-"""The lock of a work directory, which also refuses a folder that is foreign or has strange entries.
+"""The lock of a work directory, which also rejects foreign folders and unexpected entries.
 
-One run per work directory: an OS lock (flock) is held for the life of the run and dies with the process. On
-file systems without locks a lease file with a heartbeat takes its place, with a warning.
+Only one process may use a work directory: an OS lock (flock) is held during the run and released when the process ends.
+On file systems without locks, a lease file with a heartbeat is used instead, with a warning.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from mudd_core.run.store.original_run import original_run_text, reader_state_of
 from mudd_core.run.store.own_code import COPIES
 from mudd_core.run.store.run_folder import RunFolder
 
-# Kinds of the entries that a run reads or writes.
+# File types of the entries that a run reads or writes.
 _KINDS = {
     stat.S_IFREG: [
         run_folder.LOCK,
@@ -61,7 +61,7 @@ _KINDS = {
         run_folder.UNFINISHED,
     ],
 }
-# What a run may have left before its config was saved; anything else in a folder without one is somebody's.
+# Entries that a run may leave before its config is saved; other entries in a folder without config are foreign.
 _UNSTARTED = (run_folder.OUTPUT, run_folder.REMOTE, run_folder.SOURCE_TOKENIZER)
 OWN_NAMES = {
     run_folder.LOCK,
@@ -72,13 +72,13 @@ OWN_NAMES = {
     run_folder.ADAPTER,
     run_folder.ARGUMENTS,
     run_folder.ASKED,
-    *(f"{name}.tmp" for name in (run_folder.CONFIG, run_folder.REMOTE)),  # of a replacement that was killed
+    *(f"{name}.tmp" for name in (run_folder.CONFIG, run_folder.REMOTE)),  # left by a killed replacement
     *_UNSTARTED,
 }
 
 
 class InUseError(UserError):
-    """Another holder has the work directory. folder: with its path resolved."""
+    """The error for a work directory in use. folder: with resolved path."""
 
     def __init__(self, message: str, folder: RunFolder) -> None:
         super().__init__(message)
@@ -86,15 +86,15 @@ class InUseError(UserError):
 
 
 class FolderLock:
-    """The lock of a work directory. Use as a context manager, or call close(). folder: with its path resolved."""
+    """The lock of a work directory. Use it as a context manager, or call close(). folder: with resolved path."""
 
     def __init__(self, folder: RunFolder) -> None:
-        """Make the folder if needed, lock it, refuse one that is foreign (UserError)."""
+        """Create the folder if needed and lock it; raise UserError for a foreign folder."""
         self.folder = folder.absolute()
         self._holds: Callable[[], object] = _nothing  # called once: releases lock or lease
-        self._lease: Lease | None = None  # in place of a lock, where there are none
+        self._lease: Lease | None = None  # replaces a lock on file systems without locks
         self.closed = False
-        self._made: list[Path] = []  # folders that this object made, the innermost first
+        self._made: list[Path] = []  # folders that this object created, innermost first
         self._was_empty = False
         try:
             self.folder = self.folder.resolved()
@@ -112,11 +112,11 @@ class FolderLock:
             raise UserError(f"[workdir] {self.folder} cannot be written: {reason}") from error
 
     def _refuse_strange(self) -> None:
-        """Links could lead a run to files elsewhere, FIFOs could hold it up: nothing of ours may be one."""
+        """Raise UserError if an entry of the run is a link, which may lead elsewhere, or a FIFO, which may block."""
         for wanted, names in _KINDS.items():
             for name in names:
                 self._refuse(name, partial(_is_no, wanted), kind_of(wanted))
-        for name in _KINDS[stat.S_IFREG]:  # a write would reach the file of the other name
+        for name in _KINDS[stat.S_IFREG]:  # a write would change the file under its other name
             self._refuse(name, lambda found: found.st_nlink > 1, kind_of(stat.S_IFREG))
         for name in run_folder.TRACES:
             self._refuse(name, lambda found: stat.S_ISLNK(found.st_mode), kind_of(stat.S_IFDIR))
@@ -126,7 +126,7 @@ class FolderLock:
             )
 
     def _refuse(self, name: str, strange: Callable[[os.stat_result], bool], wanted: str) -> None:
-        """UserError for an entry that is there and strange."""
+        """Raise UserError for an unexpected kind of entry."""
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             found = (self.folder.path / name).lstat()
             if strange(found):
@@ -166,7 +166,7 @@ class FolderLock:
             self.folder.path.mkdir(parents=True, exist_ok=True)
             self._acquire()
             return
-        # At the latest when the object is dropped: a notebook makes the next one in the same process.
+        # At the latest when the object is garbage-collected: a notebook creates the next one in the same process.
         self._holds = weakref.finalize(self, _unlock, file)
         os.ftruncate(file, 0)
         os.pwrite(file, self._who(), 0)
@@ -199,9 +199,9 @@ class FolderLock:
         self._holds = self._lease.give_up
 
     def beat(self) -> None:
-        """UserError if the folder is not this object's any more; cheap, call it every step.
+        """Raise UserError if the folder no longer belongs to this object; cheap, call it every step.
 
-        It was closed, or the process was halted so long that another run took the lease.
+        The lock was closed, or the process was suspended so long that another run acquired the lease.
         """
         if self.closed:
             raise UserError(
@@ -212,7 +212,7 @@ class FolderLock:
             raise self._in_use(other.decode("utf-8", "replace"))
 
     def close(self) -> None:
-        """Release the lock; remove a folder made for a run that never began. SaveError if the disk reports an error."""
+        """Release the lock; remove the folder of a run that never started. Raise SaveError on a disk error."""
         self.closed = True
         self._remove_unused()
         try:
@@ -223,10 +223,10 @@ class FolderLock:
             self._lease = None
 
     def _remove_unused(self) -> None:
-        """Remove the lock and the folders made by this object, if the folder was empty before and holds no more."""
+        """Remove the lock and the folders created by this object, if the folder was empty before and still is."""
         made, self._made = self._made, []
         was_empty, self._was_empty = self._was_empty, False
-        with contextlib.suppress(OSError):  # somebody's files, or a disk that refuses: the folder stays
+        with contextlib.suppress(OSError):  # files of others, or a disk error: the folder stays
             path = self.folder.path
             if was_empty and {entry.name for entry in path.iterdir()} <= {run_folder.LOCK, *_UNSTARTED}:
                 for name in _UNSTARTED:
@@ -245,7 +245,7 @@ class FolderLock:
 
 
 def is_held(folder: RunFolder) -> bool:
-    """Return whether a process has the lock, or a living lease, of a folder, which may be damaged or missing."""
+    """Return True if a process has the lock or a current lease of a folder, which may be damaged or missing."""
     if is_alive(folder.path / run_folder.LEASE):
         return True
     try:
@@ -273,4 +273,4 @@ def _unlock(file: int) -> None:
     try:
         os.ftruncate(file, 0)
     finally:
-        os.close(file)  # closing releases it
+        os.close(file)  # closing the file releases the lock

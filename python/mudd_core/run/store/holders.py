@@ -1,4 +1,4 @@
-"""The holder of a work directory in this process, which a later one may replace, and the claim of `tune`."""
+"""The holder of a work directory in this process, and the lock of `tune`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mudd_core.run.store.run_folder import RunFolder
 
 
 class Holder(Protocol):
-    """What holds a work directory. ended: it saved all it did, and a later holder may have the folder."""
+    """The holder of a work directory. ended: everything is saved, and a later holder may replace it."""
 
     ended: bool
 
@@ -30,7 +30,7 @@ _holders: weakref.WeakValueDictionary[RunFolder, Holder] = weakref.WeakValueDict
 
 
 def locked(folder: RunFolder, holder: Holder) -> FolderLock:
-    """The lock of a folder for this holder; taken from an earlier one of this process that is done or dropped."""
+    """Return the lock of a folder for this holder; replace a finished or dropped holder of this process."""
     try:
         lock = FolderLock(folder)
     except InUseError as error:
@@ -44,7 +44,7 @@ def locked(folder: RunFolder, holder: Holder) -> FolderLock:
 def _released(folder: RunFolder) -> bool:
     if folder not in _holders:
         return False
-    gc.collect()  # a dropped Trainer may live on in a circle of references
+    gc.collect()  # a dropped Trainer may be alive in a reference cycle
     earlier = _holders.get(folder)
     if earlier is not None and not earlier.ended:
         return False
@@ -57,7 +57,7 @@ def _released(folder: RunFolder) -> bool:
 def claimed(folder: RunFolder) -> Iterator[None]:
     """Lock the requested config of a folder, if there is one; the run's own lock may be released meanwhile.
 
-    UserError while another process has it. On a file system without locks nothing is claimed.
+    Raise UserError while another process has it. On a file system without locks nothing is locked.
     """
     try:
         file = open_regular(folder.asked_file, os.O_RDWR, links=False)
@@ -68,7 +68,7 @@ def claimed(folder: RunFolder) -> Iterator[None]:
         _lock(file, folder)
         yield
     finally:
-        os.close(file)  # which releases the lock
+        os.close(file)  # closing releases the lock
 
 
 def _lock(file: int, folder: RunFolder) -> None:

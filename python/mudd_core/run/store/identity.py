@@ -1,4 +1,4 @@
-"""Whose run a work directory holds: the id and the facts of run.json."""
+"""The identity of a run: the id and the facts of run.json."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def seal_fact(data: Prepared) -> JsonObject:
-    """The seal of the token cache among the facts of a run; nothing where a stream reads the text itself."""
+    """Return the seal of the token cache for a run's facts; empty if a stream reads the text."""
     from mudd_core.data.streaming.data import StreamData
 
     return {} if isinstance(data, StreamData) else {SEAL_FACT: data.seal}
@@ -27,9 +27,9 @@ def seal_fact(data: Prepared) -> JsonObject:
 def identity(
     folder: RunFolder, saved: Mapping[str, Json], facts: Mapping[str, Json], source: ConfigSource | None
 ) -> JsonObject:
-    """What run.json is to say. UserError where a saved fact differs.
+    """Return the new run.json. Raise UserError if a saved fact differs.
 
-    saved: run.json of an earlier start, empty for a new run. facts: None where not known.
+    saved: run.json of an earlier start, empty for a new run. facts: values are None if unknown.
     """
     for name, value in facts.items():
         if name in saved and saved[name] != value:
@@ -39,5 +39,5 @@ def identity(
             )
     fresh = {"run_id": secrets.token_hex(8), "started": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
     known = {name: value for name, value in facts.items() if value is not None}
-    # An imported run gets its facts at the first start.
+    # An imported run has its facts only after the first start.
     return {**(saved or fresh), **known, **({} if source is None else {MEMBER: source.to_dict()})}

@@ -26,9 +26,9 @@ _EPOCHS = "data_epochs"  # a field of Summary
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write JSON so that a crash leaves the old file or the new one, never half of it. Raises SaveError.
+    """Write JSON atomically: a crash leaves the old file or the new one. Raise SaveError on failure.
 
-    Numbers that are not finite become null.
+    Non-finite numbers become null.
     """
     try:
         _core.replace_file(str(path), (json.dumps(plain(value), indent=2, allow_nan=False) + "\n").encode())
@@ -37,22 +37,22 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def write_config(folder: RunFolder, config: Config) -> None:
-    """Save the config of a run; SaveError."""
+    """Save the config of a run; raise SaveError on failure."""
     write_json(folder.config_file, to_dict(config))
 
 
 def write_facts(folder: RunFolder, facts: JsonObject) -> None:
-    """Save the id and the facts of a run; SaveError."""
+    """Save the id and the facts of a run; raise SaveError on failure."""
     write_json(folder.run_file, facts)
 
 
 def write_summary(folder: RunFolder, summary: Summary) -> None:
-    """Save how a call of fit() ended; SaveError."""
+    """Save the summary of fit(); raise SaveError on failure."""
     write_json(folder.summary_file, asdict(summary))
 
 
 def read_object(path: Path) -> JsonObject:
-    """A JSON object in a file; UserError if it cannot be read, FormatError if it is none."""
+    """Return the JSON object in a file; raise UserError if it cannot be read, FormatError if it is not an object."""
     try:
         return object_in(read_bytes(path, links=False), str(path))
     except OSError as error:
@@ -60,7 +60,7 @@ def read_object(path: Path) -> JsonObject:
 
 
 def object_in(data: bytes, name: str) -> JsonObject:
-    """A JSON object in UTF-8; FormatError with the name of the file if it is none."""
+    """Return a JSON object from UTF-8 bytes; raise FormatError with the file name if they are not one."""
     try:
         value = json.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
@@ -71,7 +71,7 @@ def object_in(data: bytes, name: str) -> JsonObject:
 
 
 def read_facts(folder: RunFolder) -> JsonObject:
-    """What run.json of a run says: run_id and, where the run has text, the fingerprint of its token cache."""
+    """Return run.json of a run: run_id and, if the run has text, the fingerprint of its token cache."""
     file = folder.run_file
     facts = read_object(file)
     run_id_of(folder, facts)
@@ -82,22 +82,22 @@ def read_facts(folder: RunFolder) -> JsonObject:
 
 
 def facts_of(folder: RunFolder) -> JsonObject:
-    """As read_facts; empty for a run that has no run.json yet."""
+    """Return run.json; empty for a run that does not have it yet."""
     return read_facts(folder) if folder.run_file.exists() else {}
 
 
 def run_id_of(folder: RunFolder, facts: JsonObject) -> str:
-    """The id among the facts of a run; FormatError where it is missing."""
+    """Return the id in the facts of a run; raise FormatError if it is missing."""
     return member(facts, "run_id", str, folder.run_file)
 
 
 def read_saved_config(folder: RunFolder) -> Config:
-    """The config of a run, with the places in its folder named where the folder is now; errors as read_config_file."""
+    """Return the config of a run, with paths in its folder updated to its current place; errors as read_config_file."""
     return with_own_places(read_config_file(folder), folder)
 
 
 def read_config_file(folder: RunFolder) -> Config:
-    """The config saved with a run; UserError where the folder holds none, FormatError for one of other types."""
+    """Return the saved config of a run; raise UserError if there is none, FormatError if it has other types."""
     file = folder.config_file
     if not file.is_file():
         if (theirs := reader_state_of(folder.path)) is not None:
@@ -115,20 +115,20 @@ def read_config_file(folder: RunFolder) -> Config:
 
 
 def keep_epochs(folder: RunFolder) -> None:
-    """Add the saved config's data.epochs to a summary of an earlier version, which has none; SaveError."""
+    """Add the saved config's data.epochs to a summary of an earlier version; raise SaveError on failure."""
     file = folder.summary_file
     if folder.config_file.is_file() and file.exists() and _EPOCHS not in (raw := read_object(file)):
         write_json(file, {**raw, _EPOCHS: _epochs_of(raw, folder)})
 
 
 def _epochs_of(summary: JsonObject, folder: RunFolder) -> int:
-    """Return data.epochs of the run that a summary is of; a summary of an earlier version has none."""
+    """Return data.epochs of the run of a summary; summaries of earlier versions do not have it."""
     found = summary.get(_EPOCHS)
     return found if isinstance(found, int) else read_config_file(folder).data.epochs
 
 
 def finished_summary(folder: RunFolder, config: Config) -> Summary | None:
-    """The summary of a finished run; None while there is something left to do, by the config as it is now."""
+    """Return the summary of a finished run; None if, by the current config, steps are left."""
     file = folder.summary_file
     raw = read_object(file) if file.exists() else None
     if not raw or raw.get("stopped"):

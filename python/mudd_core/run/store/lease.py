@@ -1,4 +1,4 @@
-"""A file that says who holds a folder, on file systems without locks; renewed as long as the holder lives."""
+"""A file that names the holder of a folder, on file systems without locks; the holder keeps renewing it."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from pathlib import Path
 
 from mudd_core.base.regular_files import read_bytes, write_file
 
-LEASE_SECONDS = 60.0  # a lease not renewed for so long is dead
+LEASE_SECONDS = 60.0  # seconds after which a lease that was not renewed has expired
 
 
 class Lease:
-    """A lease file with `ours` in it. give_up: removes it; called at the latest when the owner is dropped."""
+    """A lease file with the content `ours`. give_up: removes it, at the latest when the owner is garbage-collected."""
 
     def __init__(self, file: Path, ours: bytes, owner: object) -> None:
         write_file(file, ours)
         self._file, self._ours = file, ours
-        self._last_look = time.monotonic()  # a clock may be set back
+        self._last_look = time.monotonic()  # the clock may be set back
         closing = threading.Event()
         self.give_up = weakref.finalize(owner, _give_up, file, ours, closing)
         threading.Thread(target=_keep_renewing, args=(file, ours, closing), name="lease", daemon=True).start()
 
     def other(self) -> bytes:
-        """Return what another holder has written over the lease, else nothing; reads the file now and then only."""
+        """Return the content that another holder has written, else empty; reads the file only now and then."""
         if time.monotonic() - self._last_look <= LEASE_SECONDS / 6:
             return b""
         found = content(self._file)
@@ -37,12 +37,12 @@ class Lease:
 
 
 def is_alive(file: Path) -> bool:
-    """Return whether a holder has renewed this lease lately."""
+    """Return True if a holder has renewed this lease recently."""
     return file.exists() and time.time() - file.stat().st_mtime < LEASE_SECONDS
 
 
 def content(file: Path) -> bytes:
-    """What the lease says now; empty if there is none, or none that can be read."""
+    """Return the content of the lease; empty if it is missing or unreadable."""
     try:
         return read_bytes(file, links=False)
     except OSError:
@@ -50,7 +50,7 @@ def content(file: Path) -> bytes:
 
 
 def _keep_renewing(file: Path, ours: bytes, closing: threading.Event) -> None:
-    """In a thread, since a step, a validation or the building of a cache may take longer than a lease lives."""
+    """Renew the lease in a thread, because a step, a validation or a cache build may take longer than its life."""
     while not closing.wait(LEASE_SECONDS / 6):
         with contextlib.suppress(OSError):
             if content(file) == ours:
@@ -59,5 +59,5 @@ def _keep_renewing(file: Path, ours: bytes, closing: threading.Event) -> None:
 
 def _give_up(file: Path, ours: bytes, closing: threading.Event) -> None:
     closing.set()
-    if content(file) == ours:  # not another run's, which took it from a halted one
+    if content(file) == ours:  # not the lease of another run, which acquired it from a suspended one
         file.unlink(missing_ok=True)

@@ -1,6 +1,6 @@
-"""The files that a run appends to: metrics.jsonl, samples.jsonl, events.jsonl and TensorBoard.
+"""The append-only files of a run: metrics.jsonl, samples.jsonl, events.jsonl and TensorBoard.
 
-A full disk ends no run: lines that it refuses wait in memory. A resume truncates each log at its step.
+A full disk does not end a run: lines that cannot be written wait in memory. A resume truncates each log at its step.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from mudd_core.run.store.run_folder import BOARD, EVENTS, METRICS, SAMPLES, RunF
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON has it: numbers that are not finite become null, wherever they stand."""
+    """Return a value for JSON: non-finite numbers become null at any depth."""
     if isinstance(value, Mapping):
         return {name: plain(member) for name, member in value.items()}
     if isinstance(value, list | tuple):
@@ -49,33 +49,33 @@ def plain(value: Any) -> Any:
 
 
 class LineFile:
-    """Appends JSON objects, a line each, handed to the system at once: a killed process loses none.
+    """A file of JSON lines, passed to the system at once, so that a killed process loses none.
 
-    What a full disk refuses waits in memory and goes first once the disk takes it, so no line is torn for good. The
-    OSError is raised all the same, by every call until then.
+    Lines that a full disk rejects wait in memory and are written first later, so no line stays torn. Until then every
+    call raises the OSError.
     """
 
     def __init__(self, path: Path) -> None:
         self._file = open_to_append(path, buffering=0)
-        weakref.finalize(self, self._file.close)  # of a Trainer that is dropped
+        weakref.finalize(self, self._file.close)  # if the Trainer is garbage-collected
         self._waiting = bytearray()
 
     def append(self, row: Mapping[str, Any]) -> None:
-        """One line; numbers that are not finite become null."""
+        """Append an object as one line; non-finite numbers become null."""
         self.line(json.dumps(plain(row), allow_nan=False).encode())
 
     def line(self, line: bytes) -> None:
-        """One line of text."""
+        """Append one line of text."""
         self._waiting += line + b"\n"
         self._write()
 
     def sync(self) -> None:
-        """Make the lines survive a power cut."""
+        """Sync the lines to disk."""
         self._write()
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """Try once more to write what waits, and close."""
+        """Retry the waiting lines once, and close."""
         try:
             if not self._file.closed:
                 self._write()
@@ -88,10 +88,12 @@ class LineFile:
 
 
 class MetricsLog(LineFile):
-    """metrics.jsonl; every row needs a 'step'. `sync` is called before a checkpoint is committed."""
+    """metrics.jsonl; every entry needs a 'step'. `sync` is called before a checkpoint is committed."""
 
     def __init__(self, path: Path, *, resumed_step: int = 0, rows: Iterable[Row] | None = None) -> None:
-        """Open the log, without rows after the resumed step and a torn last line. rows: of the file; None: read."""
+        """Open the log; remove entries after the resumed step and a torn last line. rows: its entries; None: read
+        them.
+        """
         if os.path.lexists(path):
             kept = [row for row in (read_rows(path) if rows is None else rows) if row["step"] <= resumed_step]
             _core.replace_file(str(path), "".join(json.dumps(row) + "\n" for row in kept).encode())
@@ -99,7 +101,7 @@ class MetricsLog(LineFile):
 
 
 class SampleLog:
-    """samples.jsonl, cut back to the resumed step; the file is made with the first text. last: its last step, or -1."""
+    """samples.jsonl, truncated at the resumed step; created with the first sample. last: its last step, or -1."""
 
     def __init__(self, folder: RunFolder, *, resumed_step: int) -> None:
         self._folder, self._step = folder, resumed_step
@@ -110,13 +112,13 @@ class SampleLog:
             self.last = max((row["step"] for row in read_rows(folder.samples_file)), default=-1)
 
     def append(self, sample: Sample) -> None:
-        """Append one text; OSError where the disk refuses it, which is tried again with the next one."""
+        """Append a sample; raise OSError if that fails, and retry it with the next one."""
         self.last = sample.step
         self._lines = self._lines or MetricsLog(self._folder.samples_file, resumed_step=self._step)
         self._lines.append(asdict(sample))
 
     def sync(self) -> None:
-        """Make the texts survive a power cut."""
+        """Sync the samples to disk."""
         if self._lines is not None:
             self._lines.sync()
 
@@ -127,7 +129,7 @@ class SampleLog:
 
 
 class Lenient(Listener):
-    """A listener that writes files. A disk that refuses a line is one warning for each file."""
+    """A listener that writes files. Write errors cause one warning for each file."""
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
@@ -143,7 +145,7 @@ class Lenient(Listener):
 
     @contextlib.contextmanager
     def _going_on(self, name: str) -> Iterator[None]:
-        """Turn an OSError of a log into one warning."""
+        """Convert OSErrors of a log into one warning."""
         try:
             yield
         except OSError as error:
@@ -153,12 +155,12 @@ class Lenient(Listener):
         """Print the first warning about a log."""
         if name not in self._warned:
             self._warned.add(name)
-            with contextlib.suppress(OSError):  # the same disk may have the output
+            with contextlib.suppress(OSError):  # standard output may be on the same disk
                 print(f"warning: {text}", file=sys.stderr)
 
 
 class Board(Lenient):
-    """The rows and texts of a run in TensorBoard."""
+    """The metrics and samples of a run in TensorBoard."""
 
     log: EventFiles | None = None
 
@@ -167,7 +169,7 @@ class Board(Lenient):
         self.log = EventFiles(self._folder.board_folder, step, config.log.flush_every)
 
     def took_step(self, record: StepRecord, *, logged: bool, seconds_left: float) -> None:
-        """Write the numbers of an update that is logged; statistics keep their names as tags."""
+        """Write the metrics of a logged update; statistics keep their names as tags."""
         if logged:
             self._row(record.row(), record.statistics)
 
@@ -199,10 +201,10 @@ class Files(Lenient):
         self.metrics: MetricsLog | None = None
         self.samples: SampleLog | None = None
         self.events: LineFile | None = None
-        self._waiting: list[str] = []  # warnings before there is a file for them
+        self._waiting: list[str] = []  # warnings before their file is open
 
     def open(self, step: int, config: Config) -> None:
-        """Open the files; rows after the step are removed. OSError if one of them cannot be written."""
+        """Open the files and remove entries after the step. Raise OSError if one cannot be written."""
         kept = rows_up_to(self._folder, step)
         self.metrics = MetricsLog(self._folder.metrics_file, resumed_step=step, rows=kept)
         self.samples = SampleLog(self._folder, resumed_step=step)
@@ -210,7 +212,7 @@ class Files(Lenient):
             self.events = LineFile(self._folder.events_file)
 
     def event(self, name: str, **facts: Json) -> None:
-        """Write something that happened, which may differ from the events of an unbroken run."""
+        """Write an event; events may differ from those of an unbroken run."""
         assert self.events is not None
         with self._going_on(EVENTS):
             self.events.append({"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "event": name, **facts})
@@ -225,7 +227,7 @@ class Files(Lenient):
         self._write_waiting()
 
     def warned(self, text: str, step: int | None = None) -> None:
-        """Write a warning after a step; others wait for the start of the run."""
+        """Write a warning about a step; others wait for the start of the run."""
         if step is not None:
             self.event(EventName.WARNING, step=step, text=text)
         elif text not in self._waiting:
@@ -258,7 +260,7 @@ class Files(Lenient):
 
     @property
     def last_sample(self) -> int:
-        """Return the step of the last text; -1 if there is none, and on other ranks than 0."""
+        """Return the step of the last sample; -1 if there is none, and on ranks other than 0."""
         return self.samples.last if self.samples is not None else -1
 
     def sampled(self, sample: Sample) -> None:

@@ -1,4 +1,4 @@
-"""All logs of a run, which open at a step, are synced before a checkpoint is committed, and close together."""
+"""All logs of a run: opened at a step, synced before a checkpoint is committed, and closed together."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mudd_core.run.store.run_folder import BOARD, EVENTS, METRICS, SAMPLES, RunF
 
 
 class Logs:
-    """All logs of a run, opened at a step. Rows that a disk refuses wait, and `sync` requires them."""
+    """All logs of a run, opened at a step. Entries that cannot be written wait; `sync` requires them to be written."""
 
     def __init__(self, folder: RunFolder) -> None:
         self.files, self.board, self.copy = Files(folder), Board(folder), Copy(folder)
@@ -19,11 +19,11 @@ class Logs:
         self._sync_failed = False
 
     def listeners(self, config: Config) -> list[Listener]:
-        """Return the logs that a run of this config writes."""
+        """Return the logs of a run with this config."""
         return [self.files, *([self.copy] if config.log.metrics_file else []), self.board]
 
     def open(self, step: int, config: Config) -> None:
-        """Open the logs without rows after the step; SaveError if one of them cannot be written."""
+        """Open the logs and remove entries after the step; raise SaveError if one cannot be written."""
         try:
             self.files.open(step, config)
             self.copy.open(step, config)
@@ -33,7 +33,7 @@ class Logs:
             raise SaveError(f"[save] the logs in {self._folder}: {where}{write_reason(error)}") from error
 
     def sync(self) -> None:
-        """Make every row of metrics.jsonl and samples.jsonl survive a power cut; SaveError where that fails."""
+        """Sync metrics.jsonl and samples.jsonl to disk; raise SaveError if that fails."""
         files, board = self.files, self.board.log
         assert files.metrics is not None and files.samples is not None and board is not None
         self._sync_failed = True
@@ -52,7 +52,7 @@ class Logs:
                 log.close()
 
     def close(self) -> None:
-        """Close all; SaveError where one of them cannot be written any more, a warning if `sync` has failed before."""
+        """Close all logs; raise SaveError if one cannot be written, or only warn if `sync` has failed before."""
         files, board, copy = self.files, self.board, self.copy
         logs = {
             METRICS: (files, files.metrics),

@@ -1,4 +1,4 @@
-"""Rows of metrics as columns: the arrays of a run's log, of its validations and of a Trainer's history."""
+"""Metrics as columns: arrays of a run's log, its validations and a Trainer's history."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
 
 class Metrics(dict[str, "Int64 | Float64"]):
-    """Name to an array with an entry for each row: "step" and "tokens" as int64, all else as float64.
+    """Mapping of names to arrays with one element for each log entry: "step" and "tokens" int64, others float64.
 
-    NaN where a row has no such number. A list or dict of numbers is a column for each: "expert_load/0".
+    Missing values are NaN. A list or dict of numbers becomes several columns: "expert_load/0".
     """
 
     @classmethod
     def of_rows(cls, rows: Iterable[Row]) -> Metrics:
-        """The columns of rows of metrics.jsonl, in the order of the rows."""
+        """Return the columns of entries of metrics.jsonl, in order."""
         columns: dict[str, array[float]] = {}
         count = 0
         for row in rows:
             for name, value in row.items():
-                # null: a number that is not finite, or none for this row
+                # null: a non-finite number, or none for this entry
                 for label, found in [(name, np.nan)] if value is None else numbers_of(name, value):
                     column = columns.setdefault(label, array("d"))
                     column.extend([np.nan] * (count - len(column)))
@@ -43,16 +43,16 @@ class Metrics(dict[str, "Int64 | Float64"]):
 
     @classmethod
     def of_columns(cls, columns: Mapping[str, Sequence[float]]) -> Metrics:
-        """Columns of equal length."""
+        """Return the metrics of columns of equal length."""
         return cls({name: _array(name, column) for name, column in columns.items()})
 
     @property
     def rows(self) -> int:
-        """Number of rows."""
+        """Number of entries."""
         return len(next(iter(self.values()), ()))
 
     def to_pandas(self) -> pandas.DataFrame:
-        """A pandas.DataFrame with "step" as its index. UserError with the install command where there is no pandas."""
+        """Return a pandas.DataFrame with index "step". Raise UserError with the install command without pandas."""
         module = needed("pandas", "[metrics] to_pandas", "to make a DataFrame")
         frame: pandas.DataFrame = module.DataFrame(dict(self))
         return frame.set_index("step") if "step" in self else frame

@@ -20,18 +20,18 @@ from mudd_core.run.store.run_folder import RunFolder
 
 Row = dict[str, Any]
 _TAIL_BYTES = 1 << 16
-_LONGEST_NUMBER = 300  # digits; a float holds up to 1.8e308
+_LONGEST_NUMBER = 300  # digits of an integer; a float is at most 1.8e308
 
 
 def read_rows(path: Path) -> Iterator[Row]:
-    """The rows of a log; a torn last line is left out, a damaged one in the middle is a FormatError."""
+    """Yield the entries of a log; skip a torn last line, raise FormatError for a damaged line before it."""
     if not os.path.lexists(path):
         return
     try:
         lines = read_bytes(path, links=False).split(b"\n")
     except OSError as error:
         raise UserError(f"[workdir] {path}: {error.strerror}") from error
-    lines.pop()  # empty, or a line that was never finished
+    lines.pop()  # empty, or an unfinished line
     offset = 0
     for number, line in enumerate(lines, 1):
         row = _row_of(line)
@@ -44,21 +44,21 @@ def read_rows(path: Path) -> Iterator[Row]:
 
 
 def rows_of(folder: RunFolder) -> Iterator[Row]:
-    """The rows of a run's metrics.jsonl, as read_rows."""
+    """Yield the entries of a run's metrics.jsonl, as read_rows does."""
     return read_rows(folder.metrics_file)
 
 
 def rows_up_to(folder: RunFolder, step: int) -> list[Row]:
-    """Return the rows of a run's metrics.jsonl up to a step, as read_rows."""
+    """Return the entries of a run's metrics.jsonl up to a step, as read_rows does."""
     return [row for row in rows_of(folder) if row["step"] <= step]
 
 
 @dataclass(frozen=True)
 class RecordedValidations:
-    """Validations in metrics.jsonl up to a step, and the last updates there.
+    """Validations in metrics.jsonl up to a step, and the last updates.
 
-    losses: steps and losses, NaN for one that was not finite or has no targets. last: the validation of that step, if
-    it has one. updates: steps and losses of the last updates, without skipped ones and without auxiliary losses.
+    losses: steps and losses, NaN if not finite or without targets. last: the validation of that step, if any. updates:
+    steps and losses of the last updates, without skipped ones and auxiliary losses.
     """
 
     losses: list[tuple[int, float]]
@@ -67,7 +67,7 @@ class RecordedValidations:
 
     @classmethod
     def of(cls, raw: Row, folder: RunFolder) -> RecordedValidations:
-        """These values from JSON of their dict, which another rank has read in a folder."""
+        """Return the values from the JSON of their dict, which another rank has read."""
         losses, updates = (
             [(int(step), float(loss)) for step, loss in raw[name]] for name in ("losses", "updates")
         )
@@ -76,7 +76,7 @@ class RecordedValidations:
 
 
 def validations_of(folder: RunFolder, step: int) -> RecordedValidations:
-    """The validations of metrics.jsonl up to a step; FormatError if the row of the step itself is not one."""
+    """Return the validations of metrics.jsonl up to a step; raise FormatError if the step's own entry is malformed."""
     logged = rows_up_to(folder, step)
     rows = [row for row in logged if "val_loss" in row]
     here = [row for row in rows if row["step"] == step]
@@ -91,19 +91,19 @@ def validations_of(folder: RunFolder, step: int) -> RecordedValidations:
 
 
 def _loss_of(row: Row) -> float:
-    """Return the loss of a validation; NaN if it was not finite or no target counted."""
+    """Return the loss of a validation; NaN if it was not finite or had no targets."""
     loss = row["val_loss"]
     return float(loss) if isinstance(loss, int | float) and row.get("targets") != 0 else math.nan
 
 
 def _aux_loss_of(row: Row) -> float:
-    """The auxiliary loss of an update; 0 for a model without one."""
+    """Return the auxiliary loss of an update; 0 for a model without one."""
     found = row.get("aux_loss")
     return found if isinstance(found, float) else 0.0
 
 
 def last_peak_share(folder: RunFolder) -> float | None:
-    """The fraction of the peak in the last training row of metrics.jsonl; None where its end has none."""
+    """Return the fraction of the peak in the last training entry of metrics.jsonl; None if its end has none."""
     try:
         with open_binary(folder.metrics_file, links=False) as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
@@ -119,7 +119,7 @@ def last_peak_share(folder: RunFolder) -> float | None:
 
 
 def samples_of(folder: RunFolder) -> list[Sample]:
-    """The texts of a run in the order of their steps; none without sample.every. FormatError for a damaged file."""
+    """Return the samples of a run in order; empty without sample.every. Raise FormatError for a damaged file."""
     file = folder.samples_file
     return [build(Sample, row, file, f"text of step {row['step']}: ") for row in read_rows(file)]
 
@@ -131,7 +131,7 @@ def _whole(digits: str) -> int:
 
 
 def _row_of(line: bytes) -> Row | str:
-    """The row in a line, or what is wrong with it."""
+    """Return the entry in a line, or a description of its fault."""
     try:
         row = json.loads(line, parse_int=_whole)
     except (ValueError, RecursionError) as error:

@@ -1,7 +1,7 @@
 """log.metrics_file: a second copy of metrics.jsonl, or the file or folder of the original program of log.style.
 
-A file of a program has one JSON object a write. In a folder, train_results.txt has the objects and results.txt has one
-line a validation.
+A program's file has one JSON object for each write. A folder has train_results.txt with the objects, and results.txt
+with one line for each validation.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class MetricsFile:
     """The file or folder of log.metrics_file, without lines after `resumed_step`."""
 
     def __init__(self, config: Config, resumed_step: int) -> None:
-        """OSError where a file cannot be written."""
+        """Open the file or folder; raise OSError if it cannot be written."""
         kind = kind_of(config)
         self._of_program = kind != "rows"
         self._lines: LineFile | None = None
@@ -51,17 +51,17 @@ class MetricsFile:
         self._lines = LineFile(self.path)
 
     def row(self, row: Row) -> None:
-        """Append one row of metrics.jsonl, where the file is its copy."""
+        """Append an entry of metrics.jsonl, if the file is its copy."""
         if self._lines is not None and not self._of_program:
             self._lines.append(row)
 
     def object(self, values: Mapping[str, float | str]) -> None:
-        """Append one object of the program, where the file has these; an empty one is none."""
+        """Append an object of the program, if the file has objects; ignore an empty one."""
         if values and self._lines is not None and self._of_program:
             self._lines.append(values)
 
     def result(self, line: str) -> None:
-        """Append one line of results.txt, where there is one; an empty one is none."""
+        """Append a line to results.txt, if it exists; ignore an empty one."""
         if line and self._results is not None:
             self._results.line(line.encode())
 
@@ -76,12 +76,12 @@ COPY = "log.metrics_file"
 
 
 class Copy(Lenient):
-    """Writes log.metrics_file as a run trains. log: None for a run without it."""
+    """A listener that writes log.metrics_file. log: None for a run without it."""
 
     log: MetricsFile | None = None
 
     def open(self, step: int, config: Config) -> None:
-        """Open the file without lines after the step; OSError if it cannot be written."""
+        """Open the file and remove lines after the step; raise OSError if it cannot be written."""
         self.log = MetricsFile(config, step) if config.log.metrics_file else None
 
     def place(self, name: str) -> str:
@@ -118,26 +118,26 @@ Kind = Literal["rows", "objects", "folder"]
 
 
 class MetricsProgram(Protocol):
-    """An original program, as the second metrics file sees it."""
+    """The part of an original program that the second metrics file uses."""
 
     def metrics_kind(self, config: Config) -> Kind:
-        """Return what log.metrics_file has."""
+        """Return the kind of log.metrics_file."""
 
 
 def kind_of(config: Config) -> Kind:
-    """Return what log.metrics_file has by log.style."""
+    """Return the kind of log.metrics_file for log.style."""
     program = Programs[MetricsProgram]().named(config.log.style)
     return "rows" if program is None else program.metrics_kind(config)
 
 
 def lines_file(config: Config) -> Path:
-    """The file of rows or objects; UserError for a URL."""
+    """Return the file of entries or objects; raise UserError for a URL."""
     path = local(config.log.metrics_file, "[log] metrics_file")
     return path / _OBJECTS if kind_of(config) == "folder" else path
 
 
 def _cut_back(path: Path, step: int, step_of: Callable[[bytes], float]) -> None:
-    """Drop a torn last line and the lines after the step."""
+    """Remove a torn last line and the lines after the step."""
     if os.path.lexists(path):
         lines = read_bytes(path, links=False).split(b"\n")[:-1]
         kept = [line for line in lines if step_of(line) <= step]
@@ -160,13 +160,13 @@ def _step_of_result(line: bytes) -> float:
     return float(found[1]) if found else 0.0
 
 
-_ROW_BEGIN = b'{"step": '  # of each row of metrics.jsonl
+_ROW_BEGIN = b'{"step": '  # key of each entry of metrics.jsonl
 
 
 def require_metrics_file(config: Config, folder: RunFolder | None = None) -> None:
-    """SaveError if log.metrics_file cannot be written; UserError for a file of something else; leaves nothing behind.
+    """Raise SaveError if log.metrics_file is not writable, UserError for a file with other content; create nothing.
 
-    folder: of the run, which will make it; the file may be in it.
+    folder: of the run, which will create it; the file may be in it.
     """
     if not config.log.metrics_file:
         return
@@ -181,7 +181,7 @@ def require_metrics_file(config: Config, folder: RunFolder | None = None) -> Non
         if not is_new:
             with open_binary(path, links=False) as file:
                 begin = file.read(len(_ROW_BEGIN))
-            # Rows of a copy are cut back by their steps, which would empty a file of other objects.
+            # A copy is truncated by the steps of its entries, which would empty a file of other objects.
             wanted = b"{" if kind_of(config) != "rows" else _ROW_BEGIN
             if not (begin.startswith(wanted) or wanted.startswith(begin)):
                 raise UserError(f"[log] metrics_file: expected a new file or one of metrics rows, got {path}")
@@ -193,7 +193,7 @@ def require_metrics_file(config: Config, folder: RunFolder | None = None) -> Non
 
 
 def _require_folder(path: Path) -> None:
-    """SaveError if a folder that is not there yet cannot be made."""
+    """Raise SaveError if a missing folder cannot be created."""
     above = next(folder for folder in path.absolute().parents if folder.exists())
     if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
         code = errno.EACCES if above.is_dir() else errno.ENOTDIR

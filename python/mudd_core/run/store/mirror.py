@@ -1,4 +1,4 @@
-"""The copy of a work directory in a storage: steps with their manifest last, logs, and what a new machine fetches."""
+"""The copy of a work directory in remote storage: steps (manifest last) and logs, for resumes on other machines."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from mudd_core.run.store.run_folder import (
     RunFolder,
 )
 
-_OWN = (LOCK, LEASE, STOP)  # of this machine alone
+_OWN = (LOCK, LEASE, STOP)  # only for this machine
 _FOLDERS = (BOARD, TRACES[0])
-_PROBE = ".probe-"  # a start that is killed leaves one behind
+_PROBE = ".probe-"  # left by a killed start
 _WHAT = "[workdir] path"
 
 
 class Mirror:
-    """One run's folder in a storage. An upload that fails is a SaveError; the local files are whole all the same."""
+    """A run's folder in remote storage. A failed upload raises SaveError; the local files are complete anyway."""
 
     def __init__(self, folder: RunFolder, *, writes: bool = True) -> None:
-        """Connect to the storage of the folder and, if this process writes, try it; UserError where that cannot be."""
+        """Connect to the storage and, if this process writes, test it; raise UserError if that fails."""
         self._run = folder.absolute()
         self.url, self._folder = folder.url, self._run.path
         self._checkpoints = Checkpoints(self._run)
         self._files = RemoteFiles(self.url, _WHAT)
-        self._uploaded: dict[int, bytes] = {}  # manifests of the steps there
-        self._sizes: dict[str, tuple[int, int]] = {}  # of logs, when they were uploaded
+        self._uploaded: dict[int, bytes] = {}  # manifests of the remote steps
+        self._sizes: dict[str, tuple[int, int]] = {}  # modification times of uploaded logs
         try:
             names = [name for name in self._files.names("") if not name.startswith(_PROBE)]
         except Exception as error:
@@ -64,13 +64,13 @@ class Mirror:
             raise UserError(f"{_WHAT}: '{self.url}' cannot be written: {error}") from None
 
     def fetch(self, say: Callable[[str], None]) -> None:
-        """Bring here what the storage has and this machine lacks, as one transaction (run/store/fetch.py)."""
+        """Download files that this machine lacks, as one transaction (run/store/fetch.py)."""
         remember(self._run)
         try:
             steps = self._remote_steps()
         except Exception as error:
             raise unreachable(self.url, _WHAT, error) from None
-        self._uploaded = dict.fromkeys(steps, b"")  # the next push removes those that are not here then
+        self._uploaded = dict.fromkeys(steps, b"")  # the next push removes steps that no longer exist here
         Fetch(self._files, self._run, (*_FOLDERS, *_OWN)).run(steps, say)
 
     def _remote_steps(self) -> list[int]:
@@ -78,7 +78,7 @@ class Mirror:
         return [step for step in map(step_of, names) if step is not None]
 
     def push(self) -> None:
-        """Bring the storage up to the local files: steps that it lacks, then steps that are gone, then the logs."""
+        """Synchronize the storage: upload new steps, then remove deleted ones, then upload logs."""
         try:
             self._push_logs()
             for step in self._checkpoints.steps():
@@ -103,7 +103,7 @@ class Mirror:
             if self._files.read(f"{there}/{MANIFEST}") == manifest:
                 self._uploaded[step] = manifest
                 return
-            self._files.remove(f"{there}/{MANIFEST}")  # from here on it is no step
+            self._files.remove(f"{there}/{MANIFEST}")  # without its manifest it is no step
         for file in sorted(here.iterdir()):
             if file.name != MANIFEST:
                 self._files.send(file, f"{there}/{file.name}")
@@ -111,7 +111,7 @@ class Mirror:
         self._uploaded[step] = manifest
 
     def drop_missing(self) -> str:
-        """Remove the steps that were uploaded and are gone here; what went wrong, if something did."""
+        """Remove remote steps that were deleted here; return the error message, or an empty string."""
         try:
             self._drop_missing()
         except Exception as error:
@@ -119,7 +119,7 @@ class Mirror:
         return ""
 
     def _drop_missing(self) -> None:
-        """Each manifest goes first."""
+        """Remove the steps, each manifest first."""
         for step in sorted(self._uploaded.keys() - set(self._checkpoints.steps())):
             there = f"{CHECKPOINTS}/{step_name(step)}"
             if MANIFEST in self._files.names(there):
@@ -143,7 +143,7 @@ class Mirror:
                 self._sizes[name] = mark
 
     def push_logs(self) -> None:
-        """The logs alone, as they are at the end."""
+        """Upload only the logs, at the end."""
         try:
             self._push_logs()
         except Exception as error:

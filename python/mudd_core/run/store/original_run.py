@@ -1,4 +1,4 @@
-"""Recognizes a run of MUDDFormer's own program, by the state of its data reader, and says the way out."""
+"""Detect runs of MUDDFormer's own program by the state of their data reader, and explain the alternative."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mudd_core.base.members import object_in
 
-READER_STATE = "skip_file_and_step.json"  # in the folder of the checkpoints, and in that of each step
+READER_STATE = "skip_file_and_step.json"  # in the folder of checkpoints, and in each step's folder
 _WAY_OUT = (
     "its Orbax checkpoints and its reader's place are not read here. docs/orbax-to-safetensors.md makes a safetensors "
     "file of its weights: import FILE --system=muddformer_jax --settings=JSON --tokenizer=bytes --workdir=W, then "
@@ -15,7 +15,7 @@ _WAY_OUT = (
 
 
 def reader_state_of(path: Path) -> Path | None:
-    """The reader's state beside a step, in the folder of steps or in the run that `path` names; None without one."""
+    """Return the reader's state file next to a step, in the folder of steps or in a run; None if there is none."""
     for folder in (path, path.parent, path / "checkpoints"):
         if (folder / READER_STATE).is_file():
             return folder / READER_STATE
@@ -23,12 +23,12 @@ def reader_state_of(path: Path) -> Path | None:
 
 
 def original_run_text(path: Path | str, state: Path | None = None) -> str:
-    """What is said of a path with such a run. state: the file, where this machine has it."""
+    """Return the message about a path with such a run. state: the file, if this machine has it."""
     return f"{path} is a run of MUDDFormer's own program ({READER_STATE}{_place(state)}): {_WAY_OUT}"
 
 
 def _place(state: Path | None) -> str:
-    """Step and place in the data, as far as the file has them."""
+    """Return step and position in the data, as far as the file has them."""
     found = object_in(state) if state is not None else {}
     names = ("checkpoint_step", "file_in_data", "step_in_file", "iter_file_nums")
     if not all(isinstance(found.get(name), int) for name in names):

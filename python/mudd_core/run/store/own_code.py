@@ -1,4 +1,4 @@
-"""The user's files that a run is made of: their copies and hashes in its work directory, and what a resume does.
+"""User files of a run: their copies and hashes in the work directory, and their use on resume.
 
 A copy is `model_family.py` in the same folder as config.json. A command runs it only if it needs that code, the saved
 config names it, and the user has allowed it: the run was started by this user here, the command names a
@@ -34,11 +34,11 @@ from mudd_core.config.own_optimizers import name_fault, named_optimizer, own_opt
 from mudd_core.config.pipelines import KEY as READER
 from mudd_core.run.store.run_folder import RunFolder
 
-_ID = re.compile(r"[0-9a-f]{16}")  # as identity() makes them; no other text becomes the name of a file
+_ID = re.compile(r"[0-9a-f]{16}")  # the form of identity(); other strings are never used as file names
 
 
 def _file(run_id: str) -> Path | None:
-    """The file about a run; None for an id that this program has not made, and without a home folder."""
+    """Return the file about a run; None for an id in another form, and without a home folder."""
     given = os.environ.get("XDG_STATE_HOME", "")
     try:
         state = Path(given) if Path(given).is_absolute() else Path.home() / ".local" / "state"
@@ -48,7 +48,7 @@ def _file(run_id: str) -> Path | None:
 
 
 def known_hashes(run_id: str) -> dict[str, str]:
-    """SHA-256 by field of the code that this user ran here in the run of this id; empty for other runs."""
+    """Return the SHA-256 by field of code that this user ran here in the run of this id; empty for other runs."""
     file = _file(run_id)
     try:
         found = None if file is None else json.loads(read_bytes(file).decode("utf-8"))
@@ -58,7 +58,7 @@ def known_hashes(run_id: str) -> dict[str, str]:
 
 
 def remember(run_id: str, hashes: Mapping[str, str]) -> str:
-    """Keep the hashes of the code of a run of this user; returns why that failed, empty if it did not."""
+    """Store the hashes of a run's code for this user; return the error message, or an empty string."""
     if not hashes or known_hashes(run_id) == hashes:
         return ""
     if (file := _file(run_id)) is None:
@@ -71,7 +71,7 @@ def remember(run_id: str, hashes: Mapping[str, str]) -> str:
     return ""
 
 
-MEMBER = "own_files"  # of run.json
+MEMBER = "own_files"  # key in run.json
 COPIES = {FAMILY: "model_family.py", OPTIMIZER: "optim_name.py", READER: "data_pipeline.py"}
 ALL = frozenset(COPIES)
 MODEL = frozenset({FAMILY})
@@ -79,7 +79,7 @@ TRUST = "--trust-code"
 
 
 def _named(config: Config) -> dict[str, tuple[str, OwnFile]]:
-    """By field: the value FILE.py:NAME of a config, and the file as it was run."""
+    """Return by field the value FILE.py:NAME of a config, and the file that was run."""
     used = {FAMILY: own_family(config.model), OPTIMIZER: own_optimizer(config.optim.name)}
     found = {
         key: (one.name, one.file) for key, one in used.items() if one is not None and one.file is not None
@@ -99,7 +99,7 @@ def run_named(key: str, name: str, text: bytes) -> None:
 
 
 def facts_of(config: Config) -> JsonObject:
-    """What run.json says of the user's files; empty for a run without them."""
+    """Return the facts for run.json about the user's files; empty for a run without them."""
     named: JsonObject = {}
     for key, (name, file) in _named(config).items():
         named[key] = {"name": name, "sha256": file.sha256}
@@ -107,18 +107,18 @@ def facts_of(config: Config) -> JsonObject:
 
 
 def copies_of(config: Config) -> dict[str, bytes]:
-    """The copies for the work directory, by name."""
+    """Return the copies for the work directory by name."""
     return {COPIES[key]: file.text for key, (_, file) in _named(config).items()}
 
 
 def own_texts(config: Config) -> list[Json]:
-    """[field, FILE.py:NAME, text (Latin-1)] of the user's files, for ranks that may not have them."""
+    """Return [field, FILE.py:NAME, text (Latin-1)] of the user's files, for ranks that may not have them."""
     return [[key, name, file.text.decode("latin-1")] for key, (name, file) in _named(config).items()]
 
 
 @dataclasses.dataclass(frozen=True)
 class _Saved:
-    """A file of a run: the value of its field, and its hash."""
+    """A saved file of a run: the value of its field, and its hash."""
 
     name: str
     sha256: str
@@ -138,12 +138,12 @@ def _saved(facts: Mapping[str, Json], folder: RunFolder) -> dict[str, _Saved]:
 
 
 def run_copies(folder: RunFolder, words: Sequence[str] = (), needs: Collection[str] = ALL) -> None:
-    """Run the copies in a work directory that its config names and the caller needs; nothing if there is no run.
+    """Run the copies in a work directory that its config names and the caller needs; do nothing without a run.
 
-    The copy of a reader runs later, when data are read. words: of the command; a file that they name is not taken from
-    the run. needs: fields.
+    The copy of a reader runs later, when data are read. words: of the command; for files that they name, the copy is
+    not used. needs: fields.
 
-    UserError if a copy is gone or is not what the run was started with, and for code that may not run (_require_trust).
+    Raise UserError if a copy is missing or has changed since the start, and for untrusted code (_require_trust).
     """
     from mudd_core.run.store.json_files import read_facts
 
@@ -163,7 +163,7 @@ def run_copies(folder: RunFolder, words: Sequence[str] = (), needs: Collection[s
 
 
 def _named_by(folder: RunFolder) -> dict[str, str]:
-    """FILE.py:NAME by field, as the saved config of a run has them."""
+    """Return FILE.py:NAME by field from the saved config of a run."""
     from mudd_core.run.store.json_files import read_object
 
     config, found = read_object(folder.config_file), {}
@@ -177,7 +177,7 @@ def _named_by(folder: RunFolder) -> dict[str, str]:
 
 
 def _copy(folder: RunFolder, facts: Mapping[str, Json], key: str, one: _Saved) -> bytes:
-    """The bytes of a copy that may run; UserError for all others."""
+    """Return the bytes of a copy that may run; raise UserError for all others."""
     copy = folder.path / COPIES[key]
     try:
         text = read_bytes(copy, links=False)
@@ -198,19 +198,19 @@ def _copy(folder: RunFolder, facts: Mapping[str, Json], key: str, one: _Saved) -
 
 
 def _is_of_user(folder: RunFolder, facts: Mapping[str, Json], key: str, sha256: str) -> bool:
-    """Return whether this user ran these bytes here in this run; no for a copy of a URL, where others may write."""
+    """Return True if this user ran these bytes here in this run; False for a copy of a URL, where others may write."""
     return not folder.is_copy and known_hashes(str(facts.get("run_id"))).get(key) == sha256
 
 
 def remember_code(run_id: str, config: Config) -> str:
-    """Note that this user runs the code of a config here; returns why that failed, empty if it did not."""
+    """Record that this user runs the code of a config here; return the error message, or an empty string."""
     return remember(run_id, {key: file.sha256 for key, (_, file) in _named(config).items()})
 
 
 def check_saved(config: Config, names: Mapping[str, str] | None = None) -> None:
-    """Raise UserError for a saved config that breaks a rule. An optimizer whose code has not run is no fault.
+    """Raise UserError for a saved config that breaks a rule, except for an optimizer whose code has not run.
 
-    names: as for check_config.
+    names: see check_config.
     """
     if name_fault(config.optim.name):
         config = replace_path(config, OPTIMIZER, "adamw")
@@ -218,7 +218,7 @@ def check_saved(config: Config, names: Mapping[str, str] | None = None) -> None:
 
 
 def require_named_reader(config: Config, words: Sequence[str]) -> None:
-    """UserError where a saved config names a reader's file and the command does not."""
+    """Raise UserError if a saved config names a reader's file but the command does not."""
     reader = config.data.pipeline
     if split_name(reader) is not None and not named_in(words, READER):
         raise UserError(
@@ -228,14 +228,14 @@ def require_named_reader(config: Config, words: Sequence[str]) -> None:
 
 
 def as_saved(asked: Config, folder: RunFolder, facts: Mapping[str, Json]) -> Config:
-    """The asked config with its files under the names that the run has for them.
+    """Return the requested config with the run's names for its files.
 
-    UserError with both hashes where a file is not the one that the run was started with.
+    Raise UserError with both hashes if a file has changed since the start of the run.
     """
     now = _named(asked)
     for key, one in _saved(facts, folder).items():
         if key not in now or _leaf(now[key][0]) != _leaf(one.name):
-            continue  # the comparison of the fields names it
+            continue  # the comparison of fields will report it
         name, file = now[key]
         if file.sha256 != one.sha256:
             copy = f"{key}={folder.path / COPIES[key]}:{_leaf(name)}"

@@ -1,4 +1,4 @@
-"""Files below a URL, through fsspec; a call that makes no progress within a time limit is a TimeoutError."""
+"""Files below a URL, through fsspec; a call without progress within a time limit raises TimeoutError."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from typing import TypeVar
 from mudd_core.base.storage import file_system
 
 T = TypeVar("T")
-LIMIT_SECONDS = 300.0  # of any call, plus
-SLOWEST = 1 << 20  # bytes per second of a file that is sent or fetched
+LIMIT_SECONDS = 300.0  # seconds of any call, plus
+SLOWEST = 1 << 20  # bytes per second of an upload or download
 
 
 class RemoteFiles:
-    """The files below one URL. After a call that exceeded its limit, calls fail at once until it returns."""
+    """The files below one URL. After a timeout, calls fail at once until the slow call returns."""
 
     def __init__(self, url: str, argument: str) -> None:
-        """UserError for a scheme that cannot be used. argument: names the URL in messages."""
+        """Open the storage; raise UserError for an unusable scheme. argument: name of the URL in messages."""
         self._files, path = file_system(url, argument)
         self._root = path.rstrip("/")
         self._late: threading.Thread | None = None
 
     def names(self, folder: str) -> list[str]:
-        """Last parts of the names in a folder; empty where there is none."""
+        """Return the base names in a folder; empty if it does not exist."""
         whole = self._at(folder)
 
         def listed() -> list[str]:
@@ -39,11 +39,11 @@ class RemoteFiles:
         return [entry.rpartition("/")[2] for entry in found if entry != whole]
 
     def read(self, name: str) -> bytes:
-        """All of a file."""
+        """Return the content of a file."""
         return bytes(self._limited(lambda: self._files.cat_file(self._at(name))))
 
     def fetch(self, name: str, to: Path) -> None:
-        """Copy a file to this machine."""
+        """Download a file."""
 
         def copied() -> None:
             size = self._files.size(self._at(name)) or 0
@@ -53,7 +53,7 @@ class RemoteFiles:
         self._limited(copied)
 
     def write(self, data: bytes, name: str) -> None:
-        """Make or replace a file."""
+        """Create or replace a file."""
 
         def written() -> None:
             self._files.makedirs(self._at(name).rpartition("/")[0], exist_ok=True)
@@ -62,7 +62,7 @@ class RemoteFiles:
         self._limited(written, len(data))
 
     def send(self, file: Path, name: str) -> None:
-        """Copy a file of this machine to the storage."""
+        """Upload a file."""
 
         def sent() -> None:
             self._files.makedirs(self._at(name).rpartition("/")[0], exist_ok=True)
@@ -85,7 +85,7 @@ class RemoteFiles:
         self._deadline = time.monotonic() + LIMIT_SECONDS + size / SLOWEST
 
     def _limited(self, call: Callable[[], T], size: int = 0) -> T:
-        """What the call returns or raises. It runs in a daemon thread, which an end of the process does not join."""
+        """Return or raise the result of the call, run in a daemon thread that the process does not wait for at exit."""
         if self._late is not None and self._late.is_alive():
             raise TimeoutError("an earlier call has not returned yet")
         returned: list[T] = []

@@ -1,4 +1,4 @@
-"""The config of a resumed run: the saved one with requested free fields, more steps, moved places and bound values.
+"""The config of a resumed run: the saved one with requested free fields, more steps, updated paths and bound values.
 
 Steps are added in place if the schedule allows it, else in a new run from the weights.
 """
@@ -22,13 +22,13 @@ from mudd_core.run.store.run_folder import ADAPTER, BASE, RunFolder
 
 
 def may_extend(saved: Config, steps: int, done: int) -> bool:
-    """Whether a run of `steps` updates has the learning rates that the saved one had in its first `done` updates."""
+    """Return True if a run of `steps` updates has the saved run's learning rates in its first `done` updates."""
     longer = replace_path(saved, "train.steps", steps)
     return all(learning_rate(saved, t) == learning_rate(longer, t) for t in range(done))
 
 
 def extended(saved: Config, asked: Config, done: int) -> Config:
-    """The saved config with the steps that train.extend asks for; UserError where its schedule does not allow them."""
+    """Return the saved config with the steps of train.extend; raise UserError if its schedule does not allow them."""
     steps = asked.train.steps
     if not asked.train.extend or steps <= saved.train.steps:
         return saved
@@ -57,9 +57,9 @@ def with_more_epochs(saved: Config, asked: Config) -> Config:
 
 
 def advice(path: str, saved: Config, asked: Config, done: int, program: Sequence[str]) -> str:
-    """Commands that work for a refused resume of a run with `done` updates: train longer, or resume it as it was.
+    """Return commands that work instead of a rejected resume after `done` updates: train longer, or resume unchanged.
 
-    path: its work directory, as the user names it. program: the arguments that start this program.
+    path: the work directory, as the user names it. program: the arguments that start this program.
     """
     differ = [change.path for change in differences(saved, asked) if not change.free_on_resume]
     if not differ:
@@ -87,7 +87,7 @@ def advice(path: str, saved: Config, asked: Config, done: int, program: Sequence
 
 
 def _other_order(saved: Config) -> str:
-    """The argument that gives a run other batches: the saved seed would repeat the old ones."""
+    """Return the argument that selects other batches, because the saved seed would repeat the old ones."""
     if saved.data.seed < 0:
         return f"train.seed={(saved.train.seed + 1) % 2**64}"
     return f"data.seed={(saved.data.seed + 1) % 2**63}"
@@ -97,14 +97,14 @@ PLACES = ("start.load_parameters_path", "data.tokenizer", "lora.start_from")
 
 
 def with_own_places(config: Config, folder: RunFolder) -> Config:
-    """Return the config of a run with the places inside its folder named where the folder is now."""
+    """Return the config of a run with paths inside its folder updated to the current place of the folder."""
     for path, place in _own_places(config, folder):
         config = replace_path(config, path, str(place))
     return config
 
 
 def moved_along(asked: Config, saved: Config, folder: RunFolder) -> Config:
-    """Return the asked config with what it names as the saved one does, named where the folder is now."""
+    """Return the requested config with the saved config's paths updated to the current place of the folder."""
     before = {info.path: info.value for info in walk(saved)}
     now = {info.path: info.value for info in walk(asked)}
     for path, place in _own_places(saved, folder):
@@ -114,7 +114,7 @@ def moved_along(asked: Config, saved: Config, folder: RunFolder) -> Config:
 
 
 def _own_places(config: Config, folder: RunFolder) -> Iterator[tuple[str, Path]]:
-    """Fields that name a place in the folder where it was before, and that place now."""
+    """Yield fields with a path in the folder's earlier place, and the current path."""
     base, tokenizer = Path(config.start.load_parameters_path), Path(config.data.tokenizer)
     if not _has_own_base(config, folder) or base.resolve() == folder.base_folder.resolve():
         return
@@ -127,7 +127,7 @@ def _own_places(config: Config, folder: RunFolder) -> Iterator[tuple[str, Path]]
 
 
 def _has_own_base(config: Config, folder: RunFolder) -> bool:
-    """Whether the base of a tuning was imported into the folder of the run, whether it is there still or not."""
+    """Return True if the base was imported into the folder of the run, even if it is now missing."""
     base = config.start.load_parameters_path
     start = object_in(folder.asked_file).get("start") if Path(base).name == BASE else None
     began = start.get("load_parameters_path") if isinstance(start, dict) else None
@@ -139,19 +139,19 @@ def _has_own_base(config: Config, folder: RunFolder) -> bool:
     return base == began or folder.base_folder.is_dir()
 
 
-MEMBER = "bound_fields"  # in run.json; absent in runs of earlier versions
+MEMBER = "bound_fields"  # key in run.json; absent in runs of earlier versions
 
 
 def bound_facts(config: Config) -> JsonObject:
-    """Return what run.json of a new run says of the fields that its config binds."""
+    """Return the facts for a new run's run.json about the fields that its config binds."""
     return {MEMBER: list(config.bound_fields)} if config.bound_fields else {}
 
 
 def with_earlier_values(asked: Config, saved: Config, facts: Mapping[str, Json]) -> Config:
-    """Return the asked config; of a run of an earlier version, with the saved values of bound fields and a note.
+    """Return the requested config; for a run of an earlier version, with the saved values of bound fields and a note.
 
-    Earlier versions let a resume change them, so the command of such a run need not name the saved value.
-    facts: run.json.
+    Earlier versions allowed a resume to change them, so the command of such a run may not name the saved value. facts:
+    run.json.
     """
     if MEMBER in facts or not saved.bound_fields:
         return asked
@@ -166,20 +166,18 @@ def with_earlier_values(asked: Config, saved: Config, facts: Mapping[str, Json])
     return asked
 
 
-TRAINED = "bpe"  # data.tokenizer that names no vocabulary: it is trained on the text
+TRAINED = "bpe"  # value of data.tokenizer without a vocabulary: it is trained on the text
 
 
 def resumed_config(saved: Config, asked: Config, done: int) -> tuple[Config, list[Difference]]:
-    """Return the saved config with the asked free fields, and what they change. done: updates of the run so far.
+    """Return the saved config with the requested free fields, and the changed fields. done: updates so far.
 
-    Raises UserError with the list of fields that must not differ.
+    Raise UserError with the list of fields that must not differ.
     """
     asked = with_saved_tokenizer(saved, asked)
     if asked.train.epochs and asked.train.epochs == saved.train.epochs:  # resolved at the first start
         asked = replace_path(asked, "train.steps", saved.train.steps)
-    if (
-        saved.tune.method == "lora" and asked.start.load_parameters_path
-    ):  # its hash is compared, not its place
+    if saved.tune.method == "lora" and asked.start.load_parameters_path:  # its hash is compared, not its path
         path = asked.start.load_parameters_path
         saved = replace_path(saved, "start.load_parameters_path", path)
     longer = with_more_epochs(extended(saved, asked, done), asked)
@@ -188,7 +186,7 @@ def resumed_config(saved: Config, asked: Config, done: int) -> tuple[Config, lis
 
 
 def with_saved_tokenizer(saved: Config, asked: Config) -> Config:
-    """Return the asked config with the tokenizer that the first start of the run took from its source."""
+    """Return the requested config with the tokenizer that the first start of the run got from its source."""
     if asked.data.tokenizer != TRAINED or not saved.start.load_parameters_path:
         return asked
     result: Config = replace_path(asked, "data.tokenizer", saved.data.tokenizer)

@@ -1,7 +1,6 @@
-"""The folder of a run, and where each of its files is.
+"""The folder of a run and the paths of its files.
 
-A folder is made once, from the name that the user gives it. It is handed on whole: a module that reads or writes a file
-asks the folder for that file, so no path passes from hand to hand.
+A RunFolder is created once from the user's name and passed on as a whole: modules get the path of each file from it.
 """
 
 from __future__ import annotations
@@ -16,27 +15,30 @@ from mudd_core.base.storage import is_url, mapped, mirror_folder
 
 CONFIG, RUN, SUMMARY = "config.json", "run.json", "summary.json"
 METRICS, EVENTS, OUTPUT = "metrics.jsonl", "events.jsonl", "log.txt"
-SAMPLES = "samples.jsonl"  # texts of sample.every
-EVALUATIONS = "evaluations.jsonl"  # of weights that a command named
+SAMPLES = "samples.jsonl"  # samples of sample.every
+EVALUATIONS = "evaluations.jsonl"  # evaluations of weights named by a command
 BENCHMARK_LOG = "mlperf_compliance.log"
-SOURCE_TOKENIZER = "source-tokenizer.json"  # of the weights that a run started from
+SOURCE_TOKENIZER = "source-tokenizer.json"  # tokenizer of the weights from which a run started
 LOCK, LEASE, STOP = ".lock", ".lease", "STOP"
-REMOTE = "remote.json"  # names the storage that the folder is a copy of
-STAGED, UNFINISHED = ".fetch", ".fetch.part"  # of a fetch from a storage (run/store/fetch.py)
+REMOTE = "remote.json"  # names the storage of which the folder is a copy
+STAGED, UNFINISHED = ".fetch", ".fetch.part"  # stages of a download (run/store/fetch.py)
 CHECKPOINTS, BOARD = "checkpoints", "tensorboard"
-BASE, ASKED = "base", "tune.json"  # the model that a tuning starts from, and the config that it asks for
-ARGUMENTS = "tune-arguments.json"  # that a tuning was started with
-SOURCE = "source.json"  # the folder that such a model was imported from, and its files
-ADAPTER = "adapter"  # what the adapters of a tuning begin with
-TRACES = ("plugins", "plugins/profile")  # folders of traces, whose loss ends no run: links alone are refused
+BASE, ASKED = "base", "tune.json"  # the base model of fine-tuning, and its requested config
+ARGUMENTS = "tune-arguments.json"  # arguments of fine-tuning
+SOURCE = "source.json"  # the origin of an imported base, and its files
+ADAPTER = "adapter"  # initial adapters of fine-tuning
+TRACES = (
+    "plugins",
+    "plugins/profile",
+)  # folders of traces, whose loss does not matter: only links are rejected
 _ARGUMENT = "[arguments] --workdir"
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The work directory of a run. url: of the storage that it is a copy of, without a slash at its end; else empty.
+    """The work directory of a run. url: of the storage of which it is a copy, without final slash; else empty.
 
-    trusted: the caller allows the code in the folder to run (--trust-code, trust_code=True).
+    trusted: the caller allows code in the folder to run (--trust-code, trust_code=True).
     """
 
     path: Path
@@ -47,10 +49,10 @@ class RunFolder:
     def named(
         cls, name: str, mounts: str = "", argument: str = _ARGUMENT, *, trusted: bool = False
     ) -> RunFolder:
-        """Return the folder that a user names by a path or a URL; UserError for a name that no folder can have.
+        """Return the folder of a user's path or URL; raise UserError for an impossible name.
 
-        mounts: storage.map. A URL that it does not map is mirrored from a folder below runs/remote. argument: for the
-        message, as [place] name.
+        mounts: storage.map. An unmapped URL is mirrored from a folder below runs/remote. argument: name for messages,
+        as [place] name.
         """
         name = mapped(name, mounts)
         if is_url(name):
@@ -59,12 +61,12 @@ class RunFolder:
 
     @classmethod
     def of_config(cls, name: str) -> RunFolder:
-        """Return the folder of a run whose command names none: runs/<name of its config>."""
+        """Return the default folder of a run: runs/<name of its config>."""
         return cls(local(Path("runs") / name, _ARGUMENT))
 
     @classmethod
     def holding(cls, path: Path) -> tuple[RunFolder, int | None]:
-        """Return the folder of the run that a path names or is in, and its step for the folder of a checkpoint."""
+        """Return the folder of the run at or above a path, and the step if the path is a checkpoint."""
         from mudd_core.checkpoint.steps import step_of
 
         if path.parent.name == CHECKPOINTS and (step := step_of(path.name)) is not None:
@@ -75,46 +77,46 @@ class RunFolder:
         return str(self.path)
 
     def absolute(self) -> RunFolder:
-        """Return the same folder by its path from the root; UserError for a path that no folder can have."""
+        """Return the same folder with an absolute path; raise UserError for an impossible path."""
         return RunFolder(local(self.path, "[workdir] path").absolute(), self.url, self.trusted)
 
     def resolved(self) -> RunFolder:
-        """Return the same folder by a path without links; OSError or RuntimeError for links in a circle."""
+        """Return the same folder with links resolved; raise OSError or RuntimeError for cyclic links."""
         return RunFolder(self.path.resolve(), self.url, self.trusted)
 
     @property
     def config_file(self) -> Path:
-        """The config that the run was started with; it makes a folder one of ours."""
+        """The config with which the run was started; it identifies the folder as a run."""
         return self.path / CONFIG
 
     @property
     def run_file(self) -> Path:
-        """The id of the run and the facts that a resume compares."""
+        """The id of the run and the facts that are compared on resume."""
         return self.path / RUN
 
     @property
     def summary_file(self) -> Path:
-        """How the last call of fit() ended."""
+        """The summary of the last fit()."""
         return self.path / SUMMARY
 
     @property
     def metrics_file(self) -> Path:
-        """One row of numbers an update or validation."""
+        """Metrics, one line for each logged update or validation."""
         return self.path / METRICS
 
     @property
     def events_file(self) -> Path:
-        """What happened, a line an event."""
+        """Events, one line each."""
         return self.path / EVENTS
 
     @property
     def samples_file(self) -> Path:
-        """One text of sample.every a line."""
+        """Samples of sample.every, one line each."""
         return self.path / SAMPLES
 
     @property
     def evaluations_file(self) -> Path:
-        """Evaluations of weights that a command named."""
+        """Evaluations of weights named by a command."""
         return self.path / EVALUATIONS
 
     @property
@@ -124,57 +126,61 @@ class RunFolder:
 
     @property
     def stop_file(self) -> Path:
-        """The file that asks for a stop."""
+        """The file that requests a stop."""
         return self.path / STOP
 
     def measured_beside(self) -> list[RunFolder]:
-        """The folders with metrics beside this one, the newest metrics first; this one may be among them."""
+        """Return the folders with metrics in the same parent folder, newest metrics first, possibly including this
+        one.
+        """
         above = self.path.parent
         files = above.glob(f"*/{METRICS}") if above.is_dir() else ()
         return [RunFolder(file.parent) for file in sorted(files, key=_changed, reverse=True)]
 
     def take_stop_file(self) -> bool:
-        """Whether the STOP file asks for a stop. It is taken away: the same command shall run on."""
+        """Return True if the STOP file exists, and remove it, so that the same command can resume."""
         if not os.path.lexists(self.stop_file):
             return False
-        with contextlib.suppress(OSError):  # a folder of that name asks too; the next start names it
+        with contextlib.suppress(
+            OSError
+        ):  # a folder of that name requests a stop too; the next start reports it
             self.stop_file.unlink()
         return True
 
     @property
     def source_tokenizer_file(self) -> Path:
-        """The tokenizer of the weights that the run started from."""
+        """The tokenizer of the weights from which the run started."""
         return self.path / SOURCE_TOKENIZER
 
     @property
     def imported_folder(self) -> Path:
-        """The files that came with the weights that were imported, for this run or as the base of its tuning."""
+        """Additional files of imported weights, for this run or the base of its fine-tuning."""
         own, of_base = self.path / IMPORTED, self.base_folder / IMPORTED
         return of_base if of_base.is_dir() and not own.is_dir() else own
 
     @property
     def base_folder(self) -> Path:
-        """The model of Hugging Face that a tuning starts from, imported."""
+        """The imported Hugging Face model from which fine-tuning starts."""
         return self.path / BASE
 
     @property
     def source_file(self) -> Path:
-        """Which folder the model of a tuning was imported from; in the folder of that model."""
+        """The origin of an imported base, in the folder of that model."""
         return self.path / SOURCE
 
     @property
     def adapter_folder(self) -> Path:
-        """What the adapters of a tuning begin with, where it was given some."""
+        """The initial adapters of fine-tuning, if there are any."""
         return self.path / ADAPTER
 
     @property
     def asked_file(self) -> Path:
-        """The config that a tuning asks for, before the run has begun."""
+        """The requested config of fine-tuning, before the run has started."""
         return self.path / ASKED
 
     @property
     def arguments_file(self) -> Path:
-        """The arguments that a tuning was started with."""
+        """The arguments of fine-tuning."""
         return self.path / ARGUMENTS
 
     @property
@@ -188,36 +194,36 @@ class RunFolder:
         return self.path / CHECKPOINTS
 
     def step_folder(self, step: int) -> Path:
-        """The folder of a checkpoint, whether it is there or not."""
+        """Return the folder of a checkpoint, which may not exist."""
         from mudd_core.checkpoint.steps import step_folder
 
         return step_folder(self.checkpoint_folder, step)
 
     @property
     def is_copy(self) -> bool:
-        """Whether the folder is the copy of a run in a storage."""
+        """True if the folder is the copy of a run in remote storage."""
         return (self.path / REMOTE).exists()
 
     @property
     def has_staged(self) -> bool:
-        """Whether a complete fetch from a storage waits to be moved into place."""
+        """True if a complete download waits to be moved into place."""
         return (self.path / STAGED).is_dir()
 
     @property
     def holds_run(self) -> bool:
-        """Whether the config of a run is saved here."""
+        """True if the config of a run is saved here."""
         return self.config_file.is_file()
 
     def has_config(self, file: str) -> bool:
-        """Whether a file is the saved config of the run that is here."""
+        """Return True if a file is the saved config of this run."""
         return Path(file).absolute() == self.config_file.absolute() and self.holds_run
 
     @property
     def has_identity(self) -> bool:
-        """Whether a start of the run got as far as its id."""
+        """True if a start of the run has written its id."""
         return self.run_file.is_file()
 
 
 def _changed(file: Path) -> float:
-    """When the file was changed last."""
+    """Return the modification time of a file."""
     return file.stat().st_mtime

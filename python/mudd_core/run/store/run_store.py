@@ -47,15 +47,15 @@ from mudd_core.run.store.unfinished_import import require_weights
 class RunStore:
     """The files of one run. Order of use: adopt a config, begin, then log and save, then finish or close.
 
-    Each rank of a run has a RunStore, and rank 0 writes. All methods are collective but `adopted`, `beat`,
-    `take_stop_request` and `close`. save_error: of the newest save, None if that succeeded. ended:
-    everything is saved, and a later store of this process may take over.
+    Each rank of a run has a RunStore, and rank 0 writes. All methods are collective except `adopted`, `beat`,
+    `take_stop_request` and `close`. save_error: of the newest save, None if it succeeded. ended: everything is saved,
+    and a later store of this process may replace this one.
     """
 
     def __init__(self, folder: RunFolder, ranks: Ranks | None = None) -> None:
-        """Lock the work directory; UserError if it is in use or foreign.
+        """Lock the work directory; raise UserError if it is in use or foreign.
 
-        Files of a folder with a URL that this machine lacks are fetched.
+        If the folder has a URL, missing files are downloaded.
         """
         self._ranks = ranks or Ranks()
         self._comm = self._ranks.comm if self._ranks.world > 1 else None
@@ -69,7 +69,9 @@ class RunStore:
             lambda path: RunFolder(Path(path), folder.url),
         )
         self.config: Config | None = None
-        self.source: ConfigSource | None = None  # of the requested config, if it came from files; on rank 0
+        self.source: ConfigSource | None = (
+            None  # source of the requested config, if it came from files; on rank 0
+        )
         self.run_id = ""
         self._upload_error: SaveError | None = None
         self.save_error: Exception | None = None
@@ -77,7 +79,7 @@ class RunStore:
         self.logs = Logs(self.folder)
 
     def _open(self, folder: RunFolder) -> None:
-        """Lock the folder and fetch its missing files."""
+        """Lock the folder and download missing files."""
         self._mirror = Mirror(folder) if folder.url else None
         self._lock = locked(folder, self)
         try:
@@ -93,10 +95,10 @@ class RunStore:
         self._ranks.together(lambda: action() if self._ranks.first else None)
 
     def adopt(self, asked: Config) -> tuple[Config, list[Difference]]:
-        """The config to run: the asked one in a new folder, else the saved one with the asked free fields.
+        """Return the config to run: the requested one in a new folder, else the saved one with requested free fields.
 
-        Raises UserError with the list of fields that must not differ, and for an import that was broken off. Rank 0
-        alone knows the differences.
+        Raise UserError with the list of fields that must not differ, and for an interrupted import. Only rank 0 knows
+        the differences.
         """
         changed: list[Difference] = []
 
@@ -108,12 +110,12 @@ class RunStore:
         return self.adopt_by(adopted), changed
 
     def adopt_by(self, adopt: Callable[[], Config]) -> Config:
-        """The config that `adopt` finds on rank 0, by `adopted`."""
+        """Return on all ranks the config that `adopt` returns on rank 0."""
         self.config = self._ranks.shared(adopt, to_dict, from_dict)
         return self.config
 
     def adopted(self, asked: Config) -> tuple[Config, list[Difference]]:
-        """The part of `adopt` on rank 0."""
+        """Do the part of `adopt` on rank 0."""
         require_weights(self.folder)
         changed: list[Difference] = []
         self.config = with_bound_values(asked)
@@ -127,11 +129,11 @@ class RunStore:
         return self.config, changed
 
     def resolve(self, config: Config) -> None:
-        """Take what the first start of the run has found out for its config."""
+        """Set values of the config that were determined at the first start of the run."""
         self.config = config
 
     def beat(self) -> None:
-        """UserError on rank 0 if the work directory is not this run's any more; cheap, call it every step."""
+        """Raise UserError on rank 0 if the work directory no longer belongs to this run; cheap, call it every step."""
         if self._lock is not None:
             self._lock.beat()
 
@@ -140,11 +142,11 @@ class RunStore:
         return self._ranks.first and self.folder.take_stop_file()
 
     def newest_step(self) -> int:
-        """The newest checkpoint's step, whether it verifies or not; 0 where there is none."""
+        """Return the step of the newest checkpoint, without verification; 0 if there is none."""
         return self._checkpoints.newest()
 
     def summary(self) -> Summary | None:
-        """The summary of a finished run; None while there is something left to do, or if its weights were removed."""
+        """Return the summary of a finished run; None if steps are left, or if its weights were removed."""
         config = self.config
         assert config is not None
         return self._ranks.shared(
@@ -154,7 +156,7 @@ class RunStore:
         )
 
     def _finished(self, config: Config) -> Summary | None:
-        """The part of `summary` on rank 0."""
+        """Do the part of `summary` on rank 0."""
         found, train = finished_summary(self.folder, config), config.train
         if found is None or not train.save or self._checkpoints.steps():
             return found
@@ -167,19 +169,18 @@ class RunStore:
         return None
 
     def has_checkpoint(self) -> bool:
-        """Return whether there is a step to go on from."""
+        """Return True if there is a step to resume from."""
         return bool(self._ranks.from_first(lambda: bool(self._checkpoints.steps())))
 
     def saved_facts(self) -> JsonObject:
-        """run.json of an earlier start; empty for a new run."""
+        """Return run.json of an earlier start; empty for a new run."""
         return dict(self._ranks.from_first(lambda: facts_of(self.folder)))
 
     def begin(self, facts: Mapping[str, Json], into: Sequence[StatePart]) -> Checkpoint | None:
         """Save config and identity of a new run, or load the newest checkpoint of an old one; open the logs.
 
-        facts: what the weights depend on besides the config (data fingerprint, vocabulary), None where not known. A
-        run whose saved facts differ is refused with UserError. into: the parts the checkpoint is read into, once it
-        has verified; every rank reads its own.
+        facts: inputs of the weights besides the config (data fingerprint, vocabulary); None if unknown. Raise UserError
+        if the saved facts differ. into: the parts into which a verified checkpoint is read; every rank reads its own.
         """
         self.run_id = self._ranks.from_first(lambda: self._identify(facts))
         found = self._ranks.together(
@@ -200,8 +201,8 @@ class RunStore:
             facts |= bound_facts(self.config)
         run = identity(self.folder, saved, facts, self.source)
         run_id = run_id_of(self.folder, run)
-        keep_epochs(self.folder)  # before config.json may have more
-        # The config first: it is what makes the folder ours, should the run be killed before the next line.
+        keep_epochs(self.folder)  # config.json may gain fields later
+        # The config first: if the run is killed before the next line, the config identifies the folder as a run.
         write_config(self.folder, self.config)
         self._write_files(own_code.copies_of(self.config))
         if run != saved:
@@ -212,7 +213,7 @@ class RunStore:
         return run_id
 
     def record_bits(self, facts: Mapping[str, Json], step: int) -> str:
-        """Write what decides the bits from this step on to run.json; a note where that changes, else ''."""
+        """Write the facts about the bits from this step on to run.json; return a note if they change, else ''."""
 
         def record() -> str:
             saved = facts_of(self.folder)
@@ -228,11 +229,11 @@ class RunStore:
             write_facts(self.folder, now)
 
     def open_logs(self, step: int) -> None:
-        """Open the logs without rows after the step, on rank 0."""
+        """Open the logs on rank 0 and remove entries after the step."""
         self.logs.open(step, self.config or Config())
 
     def keep_files(self, files: Mapping[str, bytes]) -> None:
-        """Write files that commands on the run read, such as its tokenizer; SaveError where that fails."""
+        """Write files for commands that read the run, such as its tokenizer; raise SaveError if that fails."""
         self._on_first(lambda: self._write_files(files))
 
     def _write_files(self, files: Mapping[str, bytes]) -> None:
@@ -245,9 +246,9 @@ class RunStore:
                 raise write_error(file, error) from error
 
     def rewind(self, step: int, into: Sequence[StatePart]) -> Checkpoint:
-        """Go back to the checkpoint of this step, or to the newest before it that verifies.
+        """Return to the checkpoint of this step, or to the newest earlier one that verifies.
 
-        Later checkpoints and the rows after it go: they are of a path that the run has left. into: as `begin`.
+        Later checkpoints and log entries are removed, because the run has left that path. into: as in `begin`.
         """
         found = self._ranks.together(lambda: self._checkpoints.go_back(step, self.run_id, into, self._comm))
         self._require_same_step(found)
@@ -255,9 +256,9 @@ class RunStore:
         return found
 
     def _drop_after(self, step: int) -> None:
-        """The second part of `rewind`: later checkpoints go, and rows; run.json follows."""
+        """Do the second part of `rewind`: remove later checkpoints and log entries, update run.json."""
         try:
-            # Checkpoints before rows: a resume from one of these needs its rows.
+            # Checkpoints before log entries: a resume from one of them needs its entries.
             self._checkpoints.drop_after(step, self.run_id)
             if self._mirror is not None and (obstacle := self._mirror.drop_missing()):
                 print(f"warning: {obstacle}", file=sys.stderr)
@@ -269,7 +270,7 @@ class RunStore:
         self.open_logs(step)
 
     def validations(self, step: int) -> RecordedValidations:
-        """The validations up to this step that the log has; FormatError if the row of the step itself is not one."""
+        """Return the logged validations up to this step; raise FormatError if the step's own entry is malformed."""
         return self._ranks.shared(
             lambda: validations_of(self.folder, step),
             dataclasses.asdict,
@@ -284,16 +285,17 @@ class RunStore:
         spare: int | None = None,
         best_first: Sequence[int] = (),
     ) -> bool:
-        """Commit a checkpoint and drop old ones. False and `save_error` on all ranks if it failed; older steps stay.
+        """Commit a checkpoint and delete old ones. On failure return False, set `save_error` on all ranks, keep old
+        steps.
 
-        spare, best_first: steps that are not dropped, as checkpoint.keep_last.
+        spare, best_first: steps to retain, see checkpoint.keep_last.
         """
         assert self.config is not None
         write = partial(self._checkpoints.save, step, parts, state, config=self.config, spare=spare)
         try:
             self._on_first(self._sync_logs)
             self._ranks.together(lambda: write(run_id=self.run_id, best_first=best_first, comm=self._comm))
-        except SaveError as error:  # on the rank that reports it
+        except SaveError as error:  # the rank that reports it
             self._save_failed(step, error)
             return False
         except ReportedElsewhereError as error:
@@ -306,7 +308,7 @@ class RunStore:
         return True
 
     def _mirror_step(self, step: int) -> None:
-        """Mirror what is committed. A failure counts as one of a save; no local step is lost."""
+        """Upload the committed step. A failure is treated as a failed save; no local step is lost."""
         if self._mirror is None:
             return
         try:
@@ -317,7 +319,7 @@ class RunStore:
             self._save_failed(step, error)
 
     def settle(self) -> None:
-        """Before the end: what could not be mirrored is tried once more; SaveError where that fails."""
+        """Retry failed uploads once, before the end; raise SaveError if that fails."""
         self._on_first(self._push)
 
     def _push(self) -> None:
@@ -327,17 +329,17 @@ class RunStore:
                 self.save_error = None
 
     def _sync_logs(self) -> None:
-        """Before a step is committed, its rows are on disk; SaveError where that fails."""
+        """Sync the logs before a step is committed; raise SaveError if that fails."""
         self.beat()
         self.logs.sync()
 
     def _save_failed(self, step: int, error: SaveError) -> None:
-        """Keep the reason, and write it to events.jsonl."""
+        """Store the reason, and write it to events.jsonl."""
         self.save_error = error
         self.logs.files.event(EventName.SAVE_FAILED, step=step, reason=str(error))
 
     def finish(self, summary: Summary) -> None:
-        """Write summary.json after the last row; SaveError if not every row is on disk."""
+        """Write summary.json after the last log entry; raise SaveError if an entry is not on disk."""
         self._on_first(lambda: self._write_summary(summary))
         self.ended = True
 
@@ -348,7 +350,7 @@ class RunStore:
             self._mirror.push_logs()
 
     def close(self) -> None:
-        """Close the logs and release the lock; SaveError where a log cannot be written any more."""
+        """Close the logs and release the lock; raise SaveError if a log cannot be written."""
         if self._lock is None:
             return
         try:

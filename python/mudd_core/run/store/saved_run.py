@@ -1,4 +1,4 @@
-"""A run that another command reads: its folder and its saved config."""
+"""Folder and saved config of a run that another command reads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from mudd_core.run.store.run_folder import RunFolder
 
 
 def mounts_in(words: Sequence[str]) -> str:
-    """storage.map as the arguments give it; empty where they do not."""
+    """Return storage.map from the arguments; empty if they do not set it."""
     given = ""
     for item, value in with_values(words):
         given = value if item.name == "storage.map" else given
@@ -35,7 +35,7 @@ def mounts_in(words: Sequence[str]) -> str:
 
 
 def run_and_step(workdir: str) -> tuple[str, int | None]:
-    """The folder of the run, and the step of the checkpoint, that a name of either gives; None for that of a run."""
+    """Return the folder of the run, and the step if the name is a checkpoint, else None."""
     if is_url(workdir):
         return workdir, None
     folder, step = RunFolder.holding(Path(workdir))
@@ -43,17 +43,17 @@ def run_and_step(workdir: str) -> tuple[str, int | None]:
 
 
 def is_run(word: str) -> bool:
-    """Whether an argument is the folder of a run, or of one of its checkpoints."""
+    """Return True if an argument is the folder of a run or of one of its checkpoints."""
     return not is_url(word) and RunFolder(Path(run_and_step(word)[0])).holds_run
 
 
 def newest_run() -> RunFolder | None:
-    """The run below runs/ that has logged last; None where there is none."""
+    """Return the run below runs/ with the newest log; None if there is none."""
     return next((run for run in RunFolder(Path("runs") / "*").measured_beside() if run.holds_run), None)
 
 
 def fetch_run(folder: RunFolder) -> None:
-    """Bring here the newest step of a run that is at a URL; a run that holds the folder has it already."""
+    """Download the newest step of a run at a URL; if a run holds the folder, it is already there."""
     from mudd_core.run.store.fetch import finish_fetch
     from mudd_core.run.store.folder_lock import FolderLock, InUseError
     from mudd_core.run.store.mirror import Mirror
@@ -78,11 +78,11 @@ def named_run(
     first: str = "",
     needs: Collection[str] = MODEL,
 ) -> tuple[Config, RunFolder]:
-    """Saved config and folder of the run that --workdir names, or --config by its default folder.
+    """Return saved config and folder of the run of --workdir, or of --config by its default folder.
 
-    words: overrides; they may set what may change on resume, or repeat what is saved. Of the config file only the name
-    counts, so a run that was trained with overrides is read by the same --config. known, first: as for split_words.
-    needs: as for run_copies.
+    words: overrides; they may set fields that may change on resume, or repeat saved values. Only the name of the config
+    file is used, so the same --config reads a run that was trained with overrides. known, first: see split_words.
+    needs: see run_copies.
     """
     file, workdir, trusted = options.get("--config"), options.get("--workdir"), TRUST in options
     if workdir is None:
@@ -96,7 +96,7 @@ def named_run(
     else:
         config = Config()
         if file is not None:
-            find_config(file)  # it is not needed, but a wrong name is a mistake
+            find_config(file)  # the file is not needed, but a wrong name is a mistake
         folder = RunFolder.named(workdir, mounts_in(words), trusted=trusted)
         fetch_run(folder)
         if file is not None:
@@ -108,9 +108,9 @@ def named_run(
 def config_of_run(
     workdir: str, words: Sequence[str], needs: Collection[str] = ALL, *, trusted: bool = False
 ) -> Config:
-    """The saved config of a run, or of the run of a checkpoint, with any overrides applied; the run stays as it is.
+    """Return the saved config of a run, or of a checkpoint's run, with overrides applied; the run is not changed.
 
-    needs: as for run_copies. trusted: --trust-code was given.
+    needs: see run_copies. trusted: --trust-code was given.
     """
     from mudd_core.run.store.json_files import read_saved_config
 
@@ -125,7 +125,7 @@ def config_of_run(
 
 
 def _registered_by(file: Path, folder: RunFolder) -> None:
-    """Run the config file that the command names, where the run in `folder` was started by it and needs it."""
+    """Run the config file named by the command, if the run in `folder` was started with it and needs it."""
     from mudd_core.run.store.json_files import facts_of
 
     source = of_facts(facts_of(folder))
@@ -136,11 +136,11 @@ def _registered_by(file: Path, folder: RunFolder) -> None:
 def _saved_with(
     folder: RunFolder, words: Sequence[str], fallback: Config, known: Sequence[str], first: str
 ) -> Config:
-    """The saved config with the words applied. fallback: names the valid fields where there is no run."""
+    """Return the saved config with the overrides applied. fallback: for the valid fields if there is no run."""
     from mudd_core.run.store.json_files import facts_of, read_saved_config
 
     if not folder.holds_run:
-        split_words(words, fallback, known)  # a misspelt option may be why there is none
+        split_words(words, fallback, known)  # a misspelt option may be the reason
     saved = read_saved_config(folder)
     overrides = split_words(words, saved, known, first)
     asked = apply_overrides(saved, overrides)
@@ -148,9 +148,9 @@ def _saved_with(
     asked = with_earlier_values(asked, saved, facts)
     if any(named_in(words, key) for key in COPIES):
         asked = as_saved(asked, folder, facts)
-        saved = read_saved_config(folder)  # with the code that is known now
+        saved = read_saved_config(folder)  # with the code known now
     check_saved(asked, typed_names(overrides))
-    # Of the base of adapters the hash is compared, not its place.
+    # The base of adapters is compared by hash, not by path.
     base = ("start.load_parameters_path",) if saved.tune.method == "lora" else ()
     fixed = [one for one in differences(saved, asked) if not one.free_on_resume and one.path not in base]
     if fixed:

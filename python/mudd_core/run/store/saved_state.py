@@ -1,4 +1,4 @@
-"""A checkpoint that verifies and yet does not fit: its state is checked before it is used."""
+"""Checks of a verified checkpoint's state before it is used."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WRONG = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowE
 
 @dataclass(frozen=True)
 class _Counters:
-    """The members that every checkpoint's state has."""
+    """The keys that every checkpoint's state has."""
 
     step: int
     skips_in_row: int
@@ -28,7 +28,7 @@ class _Counters:
 
 @contextlib.contextmanager
 def reading_state(found: Checkpoint) -> Iterator[None]:
-    """Inside, the state is taken over; FormatError if it is not one that a run saves."""
+    """Inside the block the state is loaded; raise FormatError if a run could not have saved it."""
     file = found.path / MANIFEST
     counters = build(_Counters, found.state, file, "state: ")
     if counters.step != found.step:

@@ -1,4 +1,4 @@
-"""The arguments that a tuning was started with: kept in its folder, so that a model card names the whole command."""
+"""The arguments of fine-tuning, stored in its folder, so that a model card can name the whole command."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mudd_core.run.store.run_folder import RunFolder
 
 @dataclass(frozen=True)
 class TuneArguments:
-    """As typed: --base, --data, --adapter (empty: none) and the overrides. base_sha256: of the base's weights."""
+    """The typed --base, --data, --adapter (empty: none) and overrides. base_sha256: of the base's weights."""
 
     base: str
     data: str
@@ -25,12 +25,12 @@ class TuneArguments:
     base_sha256: str = ""
 
     def keep(self, run: RunFolder) -> None:
-        """Write them into the folder of a run that is to begin; SaveError where that fails."""
+        """Write the arguments into the folder of a new run; raise SaveError if that fails."""
         write_json(run.arguments_file, asdict(self))
 
     @classmethod
     def of(cls, run: RunFolder) -> TuneArguments | None:
-        """Those of a run; None where they are not kept, as by an older version."""
+        """Return the arguments of a run; None if they are not stored, as by an older version."""
         raw = object_in(run.arguments_file)
         base, data, adapter = (raw.get(name) for name in ("base", "data", "adapter"))
         overrides = raw.get("overrides")
@@ -42,16 +42,16 @@ class TuneArguments:
 
     @property
     def options(self) -> list[str]:
-        """Base, data and adapter as options; of a path from the root only the last part is named."""
+        """Base, data and adapter as options; only the last part of absolute paths is used."""
         named = {"--base": self.base, "--data": self.data, "--adapter": self.adapter}
         return [f"{name}={_on_any_machine(value)}" for name, value in named.items() if value]
 
     def fields(self, run: RunFolder, config: Config) -> list[str]:
-        """Overrides by which such a command trains what the run has trained. config: that of the run, as it is now."""
+        """Return the overrides with which such a command repeats the run. config: current config of the run."""
         return [f"{path}={field_text(value)}" for path, value in self._fields(run, config)]
 
     def _fields(self, run: RunFolder, config: Config) -> Iterator[tuple[str, Scalar]]:
-        """Fields that were typed, with the values of now, and those that a later start has changed."""
+        """Yield the typed fields with their current values, and fields that a later start has changed."""
         kept = from_dict(read_object(run.asked_file))
         overrides = split_words(self.overrides, kept)
         typed = {info.path: info.value for info in walk(apply_overrides(kept, overrides))}
@@ -62,7 +62,7 @@ class TuneArguments:
             value = now[path].value
             if not (
                 now[path].free_on_resume and value == before.get(path) != typed[path]
-            ):  # train.stop_at, passed
+            ):  # train.stop_at, already passed
                 yield path, value
         for path, info in now.items():
             if path not in paths and path not in PLACES and info.value != before.get(path):
@@ -70,7 +70,7 @@ class TuneArguments:
 
 
 def field_text(value: Scalar) -> str:
-    """A value as one types it, with all its digits; of a path from the root the last part."""
+    """Return a value as typed, with all digits; for an absolute path, only the last part."""
     return _on_any_machine(value) if isinstance(value, str) else str(value).lower()
 
 

@@ -1,4 +1,4 @@
-"""Folders in which an import was killed: they name a model, and no checkpoint has its weights."""
+"""Folders of a killed import: they name a model, but have no checkpoint with its weights."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from mudd_core.base.paths import IMPORTED
 from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.run_folder import RunFolder
 
-TRAINED_ON = "that the model was trained on"  # data.recipe_text of an import whose settings name no text
+TRAINED_ON = (
+    "that the model was trained on"  # data.recipe_text of an import whose settings do not name a text
+)
 _OF_IMPORT = {"run_id", "started"}  # run.json of an import; the first start of a training adds facts
 
 
 def is_unfinished_import(run: RunFolder) -> bool:
-    """Return whether an import began in a folder, and no checkpoint is there.
+    """Return True if an import started in a folder that has no checkpoint.
 
-    An import of an older version wrote into the folder itself, so a kill could leave it so.
+    Imports of older versions wrote directly into the folder, so a kill could leave it in this state.
     """
     if not run.holds_run or Checkpoints(run).steps():
         return False
@@ -28,7 +30,7 @@ def is_unfinished_import(run: RunFolder) -> bool:
 
 
 def require_weights(run: RunFolder) -> None:
-    """Raise UserError for a folder in which an import was killed: a start would train random weights."""
+    """Raise UserError for a folder of a killed import, in which a start would train random weights."""
     if is_unfinished_import(run):
         raise UserError(
             f"[workdir] {run} is of an import that was broken off: it has no checkpoint with the imported weights. "
