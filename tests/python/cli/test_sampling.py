@@ -108,7 +108,7 @@ def test_a_prompt_of_a_file_that_is_too_long_is_named_before_anything_is_written
 def test_the_default_length_needs_no_note(run: Path) -> None:
     assert len(texts(run, "--prompt=ab")) > 20  # shorter than the default length: texts() permits no note
     done = sampled(run, "--prompt=ab", "--max-tokens=200")
-    assert done.returncode == 0 and b"sample.max_tokens asked for 200" in done.stderr
+    assert done.returncode == 0 and b"sample.max_tokens requests 200" in done.stderr
 
 
 @pytest.mark.parametrize(

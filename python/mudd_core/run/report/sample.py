@@ -115,8 +115,8 @@ def write_text(
         if room < settings.max_tokens and settings.window == "stop":
             way_out = "" if model.config.positions_end else "; sample.window=ring continues"
             note(
-                f"the model's longest sequence of {longest} tokens is full: {room} tokens behind a prompt of "
-                f"{len(tokens)}, sample.max_tokens asked for {settings.max_tokens}{way_out}"
+                f"the model's longest sequence of {longest} tokens is full: {room} tokens after a prompt of "
+                f"{len(tokens)}, sample.max_tokens requests {settings.max_tokens}{way_out}"
             )
     held = "" if stop.found else stop.take(text_of.end())
     if held := held + stop.rest():

@@ -76,7 +76,7 @@ class Trace:
             self._text.close()
             self._file.close()
             os.replace(self._part, self._path)
-            self._say(f"trace of the steps behind {self._window[0]} in {self._path}")
+            self._say(f"trace of the steps after {self._window[0]} in {self._path}")
         self._text = self._file = None
 
     @property

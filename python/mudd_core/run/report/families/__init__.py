@@ -1,1 +1,1 @@
-"""What the page of a run shows by the family of its model: a module for each kind of part, and one list of them."""
+"""Sections of the page that only some model families have. FAMILY_SECTIONS in run_page.py lists them."""

@@ -1,4 +1,4 @@
-"""The experts of a mixture over the steps: their load by layer, dropped slots, the entropy of the router."""
+"""The Experts section: load of each expert by layer, dropped slots, and the router's entropy, over the steps."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _TITLE = "Experts"
 
 
 def experts(records: Records) -> Section | None:
-    """The map layer x expert over the logged updates, and curves by layer; None for a model without experts."""
+    """Return the section with a heat map [layer, expert] and curves by layer; None for a model without experts."""
     mixture = mixture_of(records.config.model)
     if mixture is None:
         return None
     steps, load = expert_loads(records, mixture)
     if not len(steps):
-        missing = "metrics.jsonl has no expert_load yet; every row of an update has it (train.log_every)."
+        missing = "metrics.jsonl has no expert_load yet; every logged update has it (train.log_every)."
         return Section(_TITLE, text(missing, "note"))
     count = mixture.n_expert
     map_note = (
@@ -55,24 +55,24 @@ def experts(records: Records) -> Section | None:
 
 
 def expert_loads(records: Records, mixture: MixtureConfig) -> tuple[Int64, Float64]:
-    """(steps, loads [steps, layers, experts]) of the rows that have them, as multiples of a fair part."""
+    """Return (steps, loads [steps, layers, experts]) of the updates that have them; 1 is an equal load."""
     return _of_experts(records, "expert_load", mixture)
 
 
 def _of_experts(records: Records, name: str, mixture: MixtureConfig) -> tuple[Int64, Float64]:
-    """(steps, values [steps, layers, experts]) of a metric that rows have by layer and expert."""
+    """Return (steps, values [steps, layers, experts]) of a metric that is logged by layer and expert."""
     shape = (mixture.n_layer, mixture.n_expert)
     return _columns(records, [f"{name}/{layer}/{expert}" for layer, expert in np.ndindex(shape)], shape)
 
 
 def _of_layers(records: Records, name: str, mixture: MixtureConfig) -> tuple[Int64, Float64]:
-    """(steps, values [steps, layers]) of a metric that rows have by layer."""
+    """Return (steps, values [steps, layers]) of a metric that is logged by layer."""
     shape = (mixture.n_layer,)
     return _columns(records, [f"{name}/{layer}" for layer in range(mixture.n_layer)], shape)
 
 
 def _columns(records: Records, names: Sequence[str], shape: tuple[int, ...]) -> tuple[Int64, Float64]:
-    """(steps, values [steps, *shape]) of the rows that have all of these columns."""
+    """Return (steps, values [steps, *shape]) of the updates that have all of these columns."""
     updates = records.updates
     if not all(name in updates for name in names):
         return np.zeros(0, np.int64), np.zeros((0, *shape))
@@ -82,7 +82,10 @@ def _columns(records: Records, names: Sequence[str], shape: tuple[int, ...]) -> 
 
 
 def _by_layer(title: str, records: Records, steps: Int64, values: Float64, unit: str) -> str:
-    """A curve for each of at most COLORS layers, the first and the last among them. values: [steps, layers]."""
+    """Return a chart with a curve for each of at most COLORS layers. values: [steps, layers].
+
+    Evenly spaced layers are shown, with the first and the last.
+    """
     layers = values.shape[1]
     shown = sorted({round(place) for place in np.linspace(0, layers - 1, min(layers, COLORS)).tolist()})
     places = records.places(steps)

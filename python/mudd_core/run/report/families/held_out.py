@@ -1,4 +1,4 @@
-"""A few held-out sequences, and the model of a run's newest checkpoint to run over them."""
+"""A few held-out sequences and the model of a run's newest checkpoint, for sections that run a forward pass."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.json_files import read_facts
 from mudd_core.run.store.run_folder import RunFolder
 
-MOST_BYTES = 4 << 30  # of the weights; larger ones take longer to read than a page may
+MOST_BYTES = 4 << 30  # of the weights; reading more would take too long for a page
 MOST_SEQUENCES = 8
-MOST_FLOPS = 5e11  # of the pass: about two seconds on a few cores
+MOST_FLOPS = 5e11  # of the forward pass: about two seconds on a few cores
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """model: of the checkpoint of this step. batch: arrays [B, T] of a validation, cut to what a page may cost."""
+    """A model and held-out sequences. step: of its checkpoint. batch: validation arrays [B, T], at most MOST_FLOPS."""
 
     model: Model
     step: int
@@ -35,16 +35,16 @@ class HeldOut:
 
     @property
     def text(self) -> str:
-        """Where the numbers are from, for a note."""
+        """A sentence for a note: the checkpoint and the sequences that were measured."""
         rows, length = self.batch["inputs"].shape
         return f"Checkpoint of step {self.step:,}, {rows} held-out sequences of {length} tokens."
 
 
 def held_out(folder: RunFolder, config: Config) -> HeldOut:
-    """The newest checkpoint of a run and sequences of its held-out text.
+    """Return the model of a run's newest checkpoint and some of its held-out sequences.
 
-    Builds no token cache and takes no lock. UserError where there is no checkpoint, where the weights are too large,
-    or where the cache is gone; FormatError for damaged files.
+    This builds no token cache and locks nothing. Raise UserError if there is no checkpoint, if the weights are too
+    large, or if the cache is gone, and FormatError if a file is damaged.
     """
     if not Checkpoints(folder).steps():
         raise UserError("the run has no checkpoint yet")
@@ -62,7 +62,7 @@ def held_out(folder: RunFolder, config: Config) -> HeldOut:
     model, step = model_of_run(config, folder, vocab_size=text.vocab_size)
     batch = next(iter(validation_batches(config, text)), None)
     if batch is None:
-        raise UserError("the data have no rows for validation")
+        raise UserError("the data have no sequences for validation")
     forward = flops_per_token(shape, shape.vocab_size, config.train.seq_len) / 3
     tokens = max(1, int(MOST_FLOPS / forward))
     length = min(batch["inputs"].shape[1], tokens)

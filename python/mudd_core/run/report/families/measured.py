@@ -1,4 +1,4 @@
-"""The sections that need the newest checkpoint: connections of a MUDDFormer across depth, slots of a TokenFormer."""
+"""Sections that run the newest checkpoint: a MUDDFormer's connections across depth, a TokenFormer's slots."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ STREAMS = {"q": "query", "k": "key", "v": "value", "r": "residual", "x": "all in
 
 
 def connections(records: Records) -> Section | None:
-    """The mean weight of each earlier state and its spread over tokens; None for a model without mixtures."""
+    """Return the section with the weights of earlier states: mean and standard deviation over tokens.
+
+    None for a model without such mixtures.
+    """
     model = records.config.model
     if not isinstance(model, MUDDFormerConfig) or model.mix == "none":
         return None
@@ -49,12 +52,12 @@ def _connection_maps(found: HeldOut) -> str:
     return note + charts(parts)
 
 
-GROUPS = 32  # of slots, along a map
-UNUSED = 0.01  # of an equal part: a slot with less counts as unused
+GROUPS = 32  # groups of slots, the columns of a map
+UNUSED = 0.01  # fraction of an equal part; a slot with less is called unused
 
 
 def slots(records: Records) -> Section | None:
-    """Use of the slots on held-out text; None for a model without slots."""
+    """Return the section with the use of the slots on held-out text; None for a model without slots."""
     model = records.config.model
     if not isinstance(model, TokenFormerConfig) or model.block == "dense":
         return None
@@ -62,7 +65,10 @@ def slots(records: Records) -> Section | None:
 
 
 def by_use(mass: Float64) -> Float64:
-    """[L, up to GROUPS]: means of the mass [L, n] over groups of slots sorted by it, times n: 1 is an equal part."""
+    """Return [L, at most GROUPS]: the mass [L, n] sorted within a layer, averaged over groups, times n.
+
+    1 means that the slots of a group are used as much as the average slot.
+    """
     count = mass.shape[1]
     ordered = np.sort(mass, 1)[:, ::-1] * count
     edges = np.linspace(0, count, min(GROUPS, count) + 1).round().astype(int)
@@ -95,11 +101,11 @@ def _slot_maps(found: HeldOut) -> str:
 
 
 def of_checkpoint(title: str, records: Records, body: Callable[[HeldOut], str]) -> Section:
-    """The section that `body` makes of the newest checkpoint; a note with the reason where that fails."""
+    """Return a section with the HTML that `body` builds from the newest checkpoint; a note if that fails."""
     from mudd_core.run.report.families.held_out import held_out
 
     try:
         return Section(title, body(held_out(records.folder, records.config)))
-    except Exception as error:  # a page of what is there is better than none
+    except Exception as error:  # a page without this section is better than no page
         reason = str(error) or type(error).__name__
         return Section(title, text(f"The newest checkpoint was not measured: {reason}.", "note"))

@@ -1,4 +1,4 @@
-"""muP's table of a run: widths and factors, and of each kind of parameter its initial values and rate."""
+"""The muP section: widths and factors, and the initialization and learning rate of each kind of parameter."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from mudd_core.run.report.page.line_chart import COLORS, Series, line_chart
 from mudd_core.run.report.page.records import Records
 
 _TITLE = "muP"
-# Names of mu-Transformer's statistics in metrics.jsonl: of matrices' updates, and of activations.
+# mu-Transformer's names of statistics in metrics.jsonl: updates of matrices, and activations.
 _UPDATE = re.compile(r"uu_(w_[a-z]+)(?:_\d+)?")
 _ACTIVATION = re.compile(r"([a-z]+)_l1_\d+")
 
 
 def mup(records: Records) -> Section | None:
-    """Sizes, and a row for each kind of parameter; None for other families."""
+    """Return the section with a table of sizes and a table of parameter kinds; None for other families."""
     model = records.config.model
     if not isinstance(model, MupConfig):
         return None
@@ -36,7 +36,7 @@ def mup(records: Records) -> Section | None:
 
 
 def _statistics(records: Records) -> str:
-    """Curves of what log.weights and log.activations write; a note on the fields where neither did."""
+    """Return the curves of log.weights and log.activations; a note about these fields if both are off."""
     updates = line_chart(
         "Mean |update| over its rate, by weight",
         _over_layers(records, _UPDATE),
@@ -47,14 +47,12 @@ def _statistics(records: Records) -> str:
         _over_layers(records, _ACTIVATION),
         note="The mean over layers; at every width of the same order (docs/maths/mup.md, 4.1).",
     )
-    fields = (
-        "log.weights=true adds the size of each weight's update, log.activations=true that of activations."
-    )
+    fields = "log.weights=true adds the size of each weight's update, log.activations=true the size of activations."
     return charts([updates, activations]) or text(fields, "note")
 
 
 def _over_layers(records: Records, kind: re.Pattern[str]) -> list[Series]:
-    """The mean over layers of each statistic of a kind, by its name without the layer."""
+    """Return a series for each statistic that matches `kind`: its mean over layers, named without the layer."""
     columns: dict[str, list[Float64]] = {}
     for name, values in records.updates.items():
         if found := kind.fullmatch(name):

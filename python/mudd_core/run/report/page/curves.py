@@ -1,4 +1,4 @@
-"""The section of curves: losses, speed, gradient norm, learning rate, and the time line of the run's events."""
+"""The Curves section: losses, speed, gradient norm, learning rate, and a time line of the run's events."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from mudd_core.run.report.page.line_chart import COLUMNS, Mark, Series, line_cha
 from mudd_core.run.report.page.records import ACROSS, Places, Records
 from mudd_core.run.store.metric_arrays import Metrics
 
-_MOST_LINES = 60  # of breaks through every chart; with more of them the charts could not be read
+_MOST_LINES = 60  # marks of breaks in a chart; more of them would make it unreadable
 
 
 @dataclass(frozen=True)
 class Moment:
-    """What happened at a step, in words."""
+    """An event of a run: its step and a description."""
 
     step: int
     text: str
@@ -62,7 +62,7 @@ _LANES = ("saves", "stops", "skips", "rewinds", "faults")  # the highest first
 
 
 def lanes_of(records: Records) -> dict[str, list[Moment]]:
-    """The moments of each lane, ascending. Steps that a rewind or a resume has undone are kept: they happened."""
+    """Return the moments of each lane by ascending step, also those at steps that a rewind or resume has undone."""
     found: dict[str, list[Moment]] = {name: [] for name in _LANES}
     for event in records.events:
         name = str(event["event"])
@@ -75,7 +75,7 @@ def lanes_of(records: Records) -> dict[str, list[Moment]]:
 
 
 def _add_older(records: Records, found: dict[str, list[Moment]]) -> None:
-    """Of runs whose events have neither saves nor skips: the checkpoints that are kept, and the logged skips."""
+    """Add saves from the kept checkpoints and skips from metrics.jsonl, if an older run has no such events."""
     if not found["saves"]:
         found["saves"] = [Moment(step, "saved") for step in records.checkpoints]
     if not found["skips"] and "skipped" in records.updates:
@@ -84,7 +84,7 @@ def _add_older(records: Records, found: dict[str, list[Moment]]) -> None:
 
 
 def breaks(records: Records) -> list[Mark]:
-    """Resumes and rewinds, as lines through every chart; none where there are very many."""
+    """Return marks for resumes and rewinds, shown in each chart; none if there are more than _MOST_LINES."""
     lanes = lanes_of(records)
     moments = [*(one for one in lanes["stops"] if one.text.startswith("resumed")), *lanes["rewinds"]]
     if len(moments) > _MOST_LINES:
@@ -98,7 +98,7 @@ def _mark(records: Records, moment: Moment) -> Mark:
 
 
 def time_line(records: Records) -> str:
-    """The figure; '' for a run of which nothing is known."""
+    """Return the HTML of the time line; '' for a run without events."""
     lanes = {name: moments for name, moments in lanes_of(records).items() if moments}
     end = max((one.step for moments in lanes.values() for one in moments), default=0)
     last = int(records.updates["step"][-1]) if records.updates.rows else 0
@@ -114,7 +114,7 @@ def time_line(records: Records) -> str:
 
 
 def _merged(moments: Sequence[Moment], end: int) -> list[Moment]:
-    """One moment a step, and where they are closer than a chart can show, one for all of them."""
+    """Return the moments with those merged that are too close for the chart to show them separately."""
     column = max(1.0, end / COLUMNS)
     return [_one(list(group)) for _, group in groupby(moments, key=lambda one: int(one.step / column))]
 
@@ -134,15 +134,15 @@ def _some(texts: Iterable[str], most: int = 3) -> str:
 
 @dataclass(frozen=True)
 class Curve:
-    """A chart of columns of metrics.jsonl. scale: what a number is multiplied by."""
+    """A chart of columns of metrics.jsonl. scale: the factor of all values."""
 
     title: str
-    columns: Sequence[tuple[str, str]]  # column of the updates, its name in the chart
+    columns: Sequence[tuple[str, str]]  # (column of the updates, its name in the chart)
     validations: Sequence[tuple[str, str]] = ()
     unit: str = ""
     scale: float = 1.0
     wide: bool = False
-    best: bool = False  # whether the best validation is marked; of losses
+    best: bool = False  # whether to mark the best validation; for losses
 
 
 CURVES = (
@@ -160,8 +160,8 @@ CURVES = (
     ),
 )
 
-_MOST_DOTS = 150  # validations that are shown as dots; more of them are a line
-_MOST_ROWS = 200  # of the table of validations
+_MOST_DOTS = 150  # validations that are drawn as dots; more of them are drawn as a line
+_MOST_ROWS = 200  # rows of the table of validations
 _VALIDATED = (
     ("step", "step"),
     ("val_loss", "loss in nats"),
@@ -174,12 +174,12 @@ _VALIDATED = (
 def series_of(
     records: Records, table: Metrics, column: str, name: str, scale: float = 1.0, *, dots: bool = False
 ) -> Series:
-    """A column of a run's updates or validations over its steps. KeyError for one that is not there."""
+    """Return a column of a run's updates or validations as a series. Raise KeyError if the table lacks it."""
     return Series(name, records.places(table["step"]), np.asarray(scale * table[column], np.float64), dots)
 
 
 def best_of(records: Records, name: str, color: int | None = None) -> list[Series]:
-    """A dot at the loss and the step of the best validation; empty without one."""
+    """Return a series with one dot, at the step and loss of the best validation; an empty list without one."""
     best = records.best_validation
     if best is None:
         return []
@@ -188,7 +188,7 @@ def best_of(records: Records, name: str, color: int | None = None) -> list[Serie
 
 
 def curves(records: Records) -> Section | None:
-    """The charts of what the run has logged."""
+    """Return the section with a chart for each kind of metric that the run has logged; None without any."""
     marks, charts = breaks(records), list[str]()
     last = records.updates["step"][-1:] if records.updates.rows else np.zeros(1)
     ends = records.places(np.concatenate([[0.0], last]))
@@ -212,7 +212,7 @@ def curves(records: Records) -> Section | None:
 
 
 def _validations(records: Records) -> str:
-    """The validations as a folded table, the last ones of very many; '' without one."""
+    """Return a folded table of the last _MOST_ROWS validations; '' without any."""
     found = records.validations
     columns = [(column, title) for column, title in _VALIDATED if column in found]
     if not found.rows:
@@ -226,12 +226,12 @@ def _validations(records: Records) -> str:
 
 
 def _cell(value: float) -> str:
-    """A number of the table; nothing for one that is not finite or not there."""
+    """Return a value as a table cell; '' if it is NaN or infinite."""
     return f"{value:,}" if isinstance(value, int) else f"{value:.4f}" if np.isfinite(value) else ""
 
 
 def _memory(records: Records, marks: Sequence[Mark], ends: Places) -> str:
-    """The peak of memory at each save and end."""
+    """Return the chart of the peak memory at each save and at the end."""
     found = sorted(
         (step, size / 2**20)
         for event in records.events

@@ -1,4 +1,4 @@
-"""Pieces of HTML with escaped text: paragraphs, tables, folded parts, JSON for the page's script."""
+"""HTML elements with escaped text: paragraphs, tables, folded parts, and JSON for the page's script."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from mudd_core.base.types import Json
 
 
 def text(words: str, kind: str = "") -> str:
-    """A paragraph. kind: a class of page.css: note."""
+    """Return a paragraph. kind: a class of page.css, such as "note"."""
     return f"<p{_class(kind)}>{escaped(words)}</p>"
 
 
 def table(rows: Iterable[Sequence[str]], head: Sequence[str] = (), kind: str = "") -> str:
-    """A table of strings; it scrolls in its own box where it is wider than the page. kind: a class of page.css."""
+    """Return a table of strings, which scrolls if it is wider than the page. kind: a class of page.css."""
     top = f"<thead>{_row(head, 'th')}</thead>" if head else ""
     body = "".join(_row(row, "td") for row in rows)
     return f'<div class="wide"><table{_class(kind)}>{top}<tbody>{body}</tbody></table></div>'
 
 
 def charts(figures: Iterable[str]) -> str:
-    """Figures side by side where the page is wide enough; '' where all of them are empty."""
+    """Return the charts in a grid, side by side if the page is wide enough; '' if all of them are empty."""
     body = "".join(figures)
     return f'<div class="charts">{body}</div>' if body else ""
 
 
 def folded(summary: str, body: str) -> str:
-    """HTML behind a line that opens it."""
+    """Return HTML that is hidden until the user opens its summary line."""
     return f"<details><summary>{escaped(summary)}</summary>{body}</details>"
 
 
 def preformatted(words: str) -> str:
-    """Lines of text as they are, long ones wrapped."""
+    """Return preformatted text; long lines are wrapped."""
     return f"<pre>{escaped(words)}</pre>"
 
 
 def data(value: Json) -> str:
-    """A value for page.js, inside the element that it belongs to."""
+    """Return a script element with a value as JSON, for page.js; put it inside the element that it describes."""
     plain = json.dumps(_visible(value), separators=(",", ":"), allow_nan=False)
     safe = plain.replace("<", "\\u003c")
     return f'<script type="application/json">{safe}</script>'
@@ -55,12 +55,12 @@ def _visible(value: Json) -> Json:
 
 
 def clock_text(time: Json) -> str:
-    """A time of events.jsonl or run.json as `2026-01-31 14:05`; '' for none."""
+    """Return a time of events.jsonl or run.json as `2026-01-31 14:05`; '' if there is none."""
     return str(time)[:16].replace("T", " ") if isinstance(time, str) else ""
 
 
 def short(value: float, digits: int = 5) -> Json:
-    """A number with so many digits for `data`; None for one that is not finite."""
+    """Return a value rounded to `digits` significant digits, for `data`; None if it is NaN or infinite."""
     if not math.isfinite(value):
         return None
     rounded = float(f"{value:.{digits}g}")
@@ -77,7 +77,7 @@ def _class(kind: str) -> str:
 
 @dataclass(frozen=True)
 class Section:
-    """title: plain text. body: HTML in which all text of a run is escaped."""
+    """A section of the page. title: plain text. body: HTML in which all text of a run is escaped."""
 
     title: str
     body: str

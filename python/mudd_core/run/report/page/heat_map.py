@@ -1,4 +1,4 @@
-"""A map of colored cells, rows by columns; with a slider where it has several steps."""
+"""A heat map: a matrix of colored cells, with a slider if there are several steps."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from mudd_core.base.show.printable import escaped
 from mudd_core.base.types import Float64
 from mudd_core.run.report.page.elements import data, short
 
-MOST_NUMBERS = 20_000  # of a map, about 100 kB: of more steps than that, some are left out
-_LEVELS = 20  # of a color, from nothing to full
-_LABELS = 64  # at most, along the left side; page.css makes a cell 26 px high, room for a name each
-_LETTERS = 44  # at most, of all labels along the lower side: what fits on a phone
-_LONGEST = 16  # letters of a label to the left
+MOST_NUMBERS = 20_000  # values of a map over all steps, about 100 kB; steps are left out to stay below
+_LEVELS = 20  # opacity levels of a color, from transparent to full
+_LABELS = 64  # labels on the left side, at most; page.css sets a cell's height to 26 px, which fits a label
+_LETTERS = 44  # characters of all labels on the lower side, at most; they fit on a phone
+_LONGEST = 16  # characters of a label on the left side
 
 
 def heat_map(
@@ -31,10 +31,11 @@ def heat_map(
     note: str = "",
     wide: bool = False,
 ) -> str:
-    """A figure of values [rows, columns], or [steps, rows, columns] with a slider over `steps` that begins at the last.
+    """Return the HTML of values [rows, columns], or of [steps, rows, columns] with a slider; '' if none is finite.
 
-    NaN: no cell. rows, columns: their names, as "layer 3". middle: values below it get another color; None: all values
-    are at least 0. At most MOST_NUMBERS cells. '' where no value is finite.
+    The slider starts at the last of `steps`. NaN leaves a cell empty. rows, columns: labels, such as "layer 3".
+    middle: values below it get a second color; None if all values are at least 0. rows times columns must be at most
+    MOST_NUMBERS.
     """
     frames = values if values.ndim == 3 else values[None]
     if not np.isfinite(frames).any():
@@ -61,7 +62,7 @@ def heat_map(
 
 
 def _kept_frames(count: int, cells: int) -> list[int]:
-    """Places of the steps that are kept: all, or as many as fit, evenly spaced up to the last."""
+    """Return the indices of the steps to keep: all, or as many as fit, evenly spaced and with the last one."""
     room = max(1, MOST_NUMBERS // cells)
     if count <= room:
         return list(range(count))
@@ -69,13 +70,14 @@ def _kept_frames(count: int, cells: int) -> list[int]:
 
 
 def _level(value: float, middle: float, largest: float) -> int:
-    """From -_LEVELS to _LEVELS, by the root so that small values stay visible next to one large."""
+    """Return the color level of a value, from -_LEVELS to _LEVELS."""
+    # The square root keeps small values visible next to a large one.
     fraction = (value - middle) / largest
     return round(math.copysign(math.sqrt(min(1.0, abs(fraction))), fraction) * _LEVELS)
 
 
 def _cells(frame: Float64, middle: float, largest: float) -> str:
-    """A path for each level that occurs; page.js draws other steps the same way."""
+    """Return an SVG path for each level that occurs; page.js draws the other steps in the same way."""
     paths: dict[int, list[str]] = {}
     for row, cells in enumerate(frame.tolist()):
         for column, value in enumerate(cells):
@@ -111,7 +113,7 @@ def _slider(steps: Sequence[int]) -> str:
 
 
 def _scale(middle: float, largest: float, least: float, unit: str) -> str:
-    """The colors with their values, from the least one to the greatest that a cell could have."""
+    """Return the color scale, from the smallest value to the largest that a cell can have."""
     ends = f"<span>{number(min(least, middle))}</span><i></i><span>{number(middle + largest)} {escaped(unit)}</span>"
     below = max(0.0, middle - least)
     if not below:

@@ -1,4 +1,4 @@
-"""A chart of curves and dots: SVG for each choice of the page's switch, and the values for the pointer."""
+"""A chart of curves and dots: an SVG for each choice of the x axis, and the values that the pointer shows."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from mudd_core.base.types import Float64, Int64, Json
 from mudd_core.run.report.page.elements import data, short
 from mudd_core.run.report.page.records import ACROSS, WHOLE, Places
 
-COLUMNS = 480  # of a chart; a wider one would show the same
+COLUMNS = 480  # pixel columns of a chart; more of them would not show more
 
 
 def kept_rows(across: Float64, values: Float64, columns: int = COLUMNS) -> Int64:
-    """Row numbers, ascending: the first and the last, and the extremes of each column. across: ascending.
+    """Return ascending indices of the points to draw: first, last, and the extremes in each pixel column.
 
-    Of values that are not finite one a column is kept where it has no others: the line is broken there.
+    A column without finite values keeps one point, so that the line has a gap there. across: ascending x coordinates.
     """
     if len(values) <= 2 * columns:
         return np.arange(len(values), dtype=np.int64)
@@ -39,18 +39,18 @@ def kept_rows(across: Float64, values: Float64, columns: int = COLUMNS) -> Int64
     return np.unique(np.array(kept, np.int64))
 
 
-Rows: TypeAlias = "Sequence[tuple[float, str]]"  # values with a line across the picture, and their labels
+Rows: TypeAlias = "Sequence[tuple[float, str]]"  # values with a horizontal grid line, and their labels
 
 COLORS = 8  # series colors of page.css, --c0 to --c7
-_SIZE = 1000  # of the picture in its own units; the page stretches it
+_SIZE = 1000  # width and height of the SVG in its units; the page stretches it
 
 
 @dataclass(frozen=True)
 class Series:
-    """A curve, or dots. places: Records.places of its steps; values: one each, NaN where the curve is broken.
+    """A curve, or dots. places: Records.places of its steps. values: one for each step; NaN is a gap in the curve.
 
-    texts: one each, shown at the pointer in place of the values; such a series is not thinned. color: its number in
-    page.css; None: its place in the chart.
+    texts: one for each step, shown at the pointer instead of the value; a series with texts is not thinned. color: the
+    index of a color in page.css; None uses the index of the series in its chart.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Series:
     texts: Sequence[str] = ()
 
     def thinned(self) -> Series:
-        """The same with the rows that a chart can show."""
+        """Return the series with only the points that a chart can show."""
         if self.texts:
             return self
         rows = kept_rows(self.places[ACROSS[0]], self.values)
@@ -71,7 +71,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Mark:
-    """A moment on the time line: a vertical line in every chart that is given it, with its text at the pointer."""
+    """A vertical line at a moment of the run; the pointer shows its text. places: its x coordinates by axis."""
 
     places: Mapping[str, float]
     text: str
@@ -89,11 +89,12 @@ def line_chart(
     ends: Places | None = None,
     lanes: bool = False,
 ) -> str:
-    """A figure with all series over the same axes; '' where no series has a finite value.
+    """Return the HTML of a chart of all series over the same axes; '' if no series has a finite value.
 
-    unit: behind the values, such as "nats" or "%". log: a logarithmic axis, for values above zero. note: a sentence
-    under the chart. wide: over both columns of the page. ends: abscissae that the axis covers beside those of the
-    series. lanes: the values are places of lanes, 0 the lowest; the names of the series stand to their left.
+    unit: printed after the values, such as "nats" or "%". log: use a logarithmic y axis; all values must be positive.
+    note: a sentence below the chart. wide: span both columns of the page. ends: further x coordinates that the axis
+    must cover. lanes: draw each series in a horizontal lane, with its name on the left; its values are the index of
+    the lane from below.
     """
     shown = [one.thinned() for one in series if np.isfinite(one.values).any()]
     if not shown:
@@ -126,7 +127,7 @@ def _range(series: Sequence[Series], marks: Sequence[Mark], ends: Places | None,
 
 
 def _view(series: Sequence[Series], marks: Sequence[Mark], name: str, x: Axis, y: Axis, rows: Rows) -> str:
-    """The picture for one choice of the switch, and the numbers below it."""
+    """Return the SVG for one choice of the x axis, and the labels below it."""
     lines = [f"M0 {_down(y, tick)}H{_SIZE}" for tick, _ in rows]
     parts = [f'<path class="grid" d="{"".join(lines)}"/>']
     if marks:
@@ -147,13 +148,13 @@ def _view(series: Sequence[Series], marks: Sequence[Mark], name: str, x: Axis, y
 
 
 def _points(one: Series, name: str, x: Axis, y: Axis) -> Iterator[tuple[int, int] | None]:
-    """Places of the values in the picture; None where the curve is broken."""
+    """Yield the position of each value in the SVG; None for a gap in the curve."""
     for across, value in zip(one.places[name].tolist(), one.values.tolist(), strict=True):
         yield (_right(x, across), _down(y, value)) if math.isfinite(value) else None
 
 
 def _line(one: Series, name: str, x: Axis, y: Axis) -> str:
-    """A path of relative steps, which are shorter than places."""
+    """Return the SVG path of a curve, in relative coordinates because these take fewer characters."""
     parts, before = [], None
     for point in _points(one, name, x, y):
         if point is not None and before is not None:
@@ -166,7 +167,7 @@ def _line(one: Series, name: str, x: Axis, y: Axis) -> str:
 
 
 def _dots(one: Series, name: str, x: Axis, y: Axis) -> str:
-    """A line of no length a value: its round ends are a dot that keeps its form in a stretched picture."""
+    """Return the SVG path of dots. Each dot is a line of length 0: its round caps stay round in a stretched SVG."""
     return "".join(f"M{point[0]} {point[1]}h0" for point in _points(one, name, x, y) if point is not None)
 
 
@@ -204,7 +205,7 @@ def _legend(series: Sequence[Series]) -> str:
 
 
 def _summary(title: str, series: Sequence[Series], unit: str) -> str:
-    """The chart in a sentence, for a reader of the screen."""
+    """Return a sentence that describes the chart, for screen readers."""
     ends = []
     for one in series:
         values = one.values[np.isfinite(one.values)]
@@ -213,7 +214,7 @@ def _summary(title: str, series: Sequence[Series], unit: str) -> str:
 
 
 def _values(series: Sequence[Series], marks: Sequence[Mark], across: Mapping[str, Axis], unit: str) -> Json:
-    """What page.js shows at the pointer: of each series its places and values, and the ends of the axes."""
+    """Return the JSON that page.js needs to show values at the pointer: series, marks and the ends of the axes."""
     return {
         "ends": {name: [ends.low, ends.high] for name, ends in across.items()},
         "unit": unit,

@@ -1,4 +1,4 @@
-"""What a run has written, read once for all sections of the page."""
+"""The files of a run, read once for all sections of the page."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from mudd_core.run.store.metrics import Row, rows_of
 from mudd_core.run.store.run_folder import LEASE, LOCK, RunFolder
 
 Places: TypeAlias = "Mapping[str, Float64]"
-# What a chart can have across, by the word of the page's switch; the first one is shown first.
+# The quantities that a chart can have on its x axis, as the page's switch names them; the first is the default.
 ACROSS = ("steps", "tokens", "minutes")
-WHOLE = ACROSS[:2]  # whose values are whole numbers
+WHOLE = ACROSS[:2]  # quantities with integer values
 
 
 @dataclass(frozen=True)
 class Records:
-    """A run's config and files. updates, validations: rows of metrics.jsonl as columns; events: of events.jsonl.
+    """A run's config and files. updates, validations: columns from metrics.jsonl. events: from events.jsonl.
 
-    batch_hashes: the hash of a step's ids, by step; empty without log.batches."""
+    batch_hashes: the hash of each step's token ids, by step; empty without log.batches."""
 
     folder: RunFolder
     config: Config
@@ -53,7 +53,7 @@ class Records:
     batch_hashes: Mapping[int, str] = field(default_factory=dict)
 
     def places(self, steps: Float64 | Int64) -> Places:
-        """The abscissae of steps by the names of ACROSS, between logged updates by interpolation."""
+        """Return the x coordinates of steps for each name of ACROSS, interpolated between logged updates."""
         known, tokens, seconds = self._clock
         return {
             "steps": np.asarray(steps, np.float64),
@@ -63,13 +63,13 @@ class Records:
 
     @cached_property
     def last_step(self) -> int:
-        """The last step that the run has a row or a checkpoint of; 0 without any."""
+        """The last step that has a log entry or a checkpoint; 0 without any."""
         rows = [int(table["step"][-1]) for table in (self.updates, self.validations) if table.rows]
         return max([*rows, *self.checkpoints], default=0)
 
     @cached_property
     def parameters(self) -> int:
-        """Number of weights of the newest checkpoint that can be read; 0 without one."""
+        """The parameter count of the newest readable checkpoint; 0 without one."""
         for step in reversed(self.checkpoints):
             try:
                 tensors = read_manifest(self.folder.step_folder(step)).tensors
@@ -80,7 +80,7 @@ class Records:
 
     @property
     def ending(self) -> JsonObject:
-        """summary.json where the run has not gone on since; else empty."""
+        """The content of summary.json; empty if the run has continued since."""
         step = self.summary.get("step")
         last = max(
             (int(table["step"][-1]) for table in (self.updates, self.validations) if table.rows), default=0
@@ -90,9 +90,9 @@ class Records:
 
     @cached_property
     def best_validation(self) -> tuple[float, int] | None:
-        """Loss (nats) and step: of summary.json, or of the recorded validations of a run in progress.
+        """The loss (nats) and step of the best validation; None if that loss is above the loss of guessing.
 
-        None where even that loss is above the loss of guessing.
+        They are from summary.json, or from the recorded validations of a run in progress.
         """
         best = self._lowest_validation
         return best if best is not None and best[0] <= guessing_loss(vocabulary_in_use(self.facts)) else None
@@ -107,12 +107,12 @@ class Records:
 
     @property
     def out_of_patience(self) -> bool:
-        """Whether train.patience has ended the run."""
+        """True if train.patience has ended the run."""
         return self.ending.get("out_of_patience") is True
 
     @cached_property
     def _clock(self) -> tuple[Float64, Float64, Float64]:
-        """Steps, with the tokens and seconds of the run up to each; from step 0 on."""
+        """Arrays of steps, and of the tokens and seconds of the run up to each; they start at step 0."""
         columns = [self.updates.get(name, np.zeros(0)) for name in ("step", "tokens", "seconds")]
         rows = min(map(len, columns))
         steps, tokens, seconds = (
@@ -122,11 +122,11 @@ class Records:
 
 
 def read_records(folder: RunFolder, config: Config) -> Records:
-    """The records of a run, also of one that trains; no lock is taken.
+    """Return the records of a run, which may be in progress, without locking it.
 
-    Raises UserError for a file that cannot be read, FormatError for a damaged one.
+    Raise UserError if a file cannot be read, FormatError if it is damaged.
     """
-    validations: list[Row] = []  # few; the updates may be a million, so their rows are not kept
+    validations: list[Row] = []  # few; there may be a million updates, so these are not kept as dicts
     hashes: dict[int, str] = {}
     updates = Metrics.of_rows(_without(validations, _noting(hashes, rows_of(folder))))
     summary = folder.summary_file
@@ -145,7 +145,7 @@ def read_records(folder: RunFolder, config: Config) -> Records:
 
 
 def _without(validations: list[Row], rows: Iterable[Row]) -> Iterator[Row]:
-    """The rows of updates; those of validations are added to the list."""
+    """Yield the entries of updates, and append the entries of validations to the list."""
     for row in rows:
         if "val_loss" in row:
             validations.append(row)
@@ -154,7 +154,7 @@ def _without(validations: list[Row], rows: Iterable[Row]) -> Iterator[Row]:
 
 
 def _noting(hashes: dict[int, str], rows: Iterable[Row]) -> Iterator[Row]:
-    """The rows; the hashes of their batches are added to the dict."""
+    """Yield all entries, and add the hashes of their batches to the dict."""
     for row in rows:
         if isinstance(value := row.get("batch_hash"), str):
             hashes[row["step"]] = value
@@ -162,7 +162,7 @@ def _noting(hashes: dict[int, str], rows: Iterable[Row]) -> Iterator[Row]:
 
 
 def _events(folder: RunFolder) -> list[JsonObject]:
-    """The lines of events.jsonl that are events; a torn or damaged line is left out, as it decides nothing."""
+    """Return the events of events.jsonl. A truncated or damaged line is skipped, because nothing depends on it."""
     if not folder.events_file.is_file():
         return []
     found = []
@@ -176,18 +176,21 @@ def _events(folder: RunFolder) -> list[JsonObject]:
     return found
 
 
-_QUIET = 600.0  # seconds without a row after which a run on another host counts as ended
+_QUIET = 600.0  # seconds without a log entry after which a run on another host is assumed to have ended
 
 
 def is_running(folder: RunFolder) -> bool:
-    """Whether the holder that the lock file names is a process of this host, or another host has written lately."""
+    """Return whether the run is in progress, by its lease and lock file.
+
+    A process on another host cannot be checked, so a recent write to metrics.jsonl decides for it.
+    """
     if is_alive(folder.path / LEASE):
         return True
     try:
         holder = json.loads(read_bytes(folder.path / LOCK, links=False))
         process, host = int(holder["pid"]), str(holder["host"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return False  # nobody: the file is empty between runs
+        return False  # no process has the lock: the file is empty between runs
     if host != socket.gethostname():
         file = folder.metrics_file
         return file.is_file() and time.time() - file.stat().st_mtime < _QUIET

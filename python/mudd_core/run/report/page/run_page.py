@@ -1,4 +1,4 @@
-"""The page of a run: its sections in their order, and its status."""
+"""The page of a run: its sections in order, and its status."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from mudd_core.run.store.run_folder import RunFolder
 
 FAMILY_SECTIONS = (experts, connections, slots, mup)
 
-_LAST = 100  # rows that a speed is the median of
+_LAST = 100  # log entries whose median is shown as the speed
 
 
 def overview(records: Records) -> Section:
-    """Tiles of numbers."""
+    """Return the section with the main metrics of the run as tiles."""
     tiles = "".join(
         f"<div><dt>{escaped(name)}</dt><dd>{escaped(value)}</dd><dd>{escaped(more)}</dd></div>"
         for name, value, more in _facts(records)
@@ -45,7 +45,7 @@ def overview(records: Records) -> Section:
 
 
 def _facts(records: Records) -> Iterator[tuple[str, str, str]]:
-    """Name, value, and what the value is of."""
+    """Yield (name, value, unit or explanation) for each tile."""
     updates = records.updates
     yield "step", f"{records.last_step:,}", f"of {records.config.train.steps:,}"
     if parameters := records.parameters:
@@ -84,7 +84,7 @@ _HEAD = ("from step", "time", "cpu", "level", "threads", "ranks", "version", "co
 
 
 def machines(records: Records) -> Section | None:
-    """Where the run has trained. None for a run of an earlier version, which recorded nothing of it."""
+    """Return the section with the machines that the run has used; None if an earlier version recorded none."""
     rows = list(_rows(records))
     if not rows:
         return None
@@ -106,12 +106,12 @@ def _text(value: Json) -> str:
     return "" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
 
 
-MOST = 24  # texts of a page, evenly spaced up to the last
-MOST_CHARACTERS = 8_000  # of a text
+MOST = 24  # samples on a page, evenly spaced and with the last one
+MOST_CHARACTERS = 8_000  # of a sample
 
 
 def samples(records: Records) -> Section | None:
-    """The last text, and earlier ones folded; None for a run without sample.every."""
+    """Return the section with the last generated sample, and with earlier ones folded; None if there is no sample."""
     found = samples_of(records.folder)
     if not found:
         return None
@@ -128,7 +128,7 @@ def samples(records: Records) -> Section | None:
 
 
 def settings(records: Records) -> Section:
-    """What the run was asked for."""
+    """Return the section with the config: the fields that differ from the defaults, and the whole config folded."""
     config = records.config
     defaults = Config(model=type(config.model)())
     meanings = {info.path: info.text for info in walk(config)}
@@ -155,7 +155,7 @@ SECTIONS: tuple[MakeSection, ...] = (overview, curves, samples, *FAMILY_SECTIONS
 
 
 class Status(StrEnum):
-    """The word beside the run's name; page.css gives each a color."""
+    """The status next to the run's name; page.css defines a color for each."""
 
     RUNNING = "running"
     FINISHED = "finished"
@@ -169,7 +169,7 @@ _END = {EventName.FINISHED: Status.FINISHED, EventName.STOPPED: Status.STOPPED}
 
 
 def status_of(records: Records) -> Status:
-    """The status by the lock, the last start or end among the events, and summary.json of a run without events."""
+    """Return the status, from the lock and the last start or end event; without events, from summary.json."""
     if records.running:
         return Status.RUNNING
     names = [str(event["event"]) for event in records.events]
@@ -183,16 +183,19 @@ def status_of(records: Records) -> Status:
     return Status.INTERRUPTED if records.updates.rows else Status.EMPTY
 
 
-FILE = "report.html"  # in the work directory, where no other file is named
+FILE = "report.html"  # default file, in the work directory
 
 
 def write_page(folder: RunFolder, config: Config, file: Path) -> None:
-    """Write the page of a run to a file. Raises UserError, FormatError, and SaveError where it cannot be written."""
+    """Write the page of a run to a file.
+
+    Raise UserError or FormatError as read_records, and SaveError if the file cannot be written.
+    """
     write_text(file, run_page(read_records(folder, config)))
 
 
 def run_page(records: Records) -> str:
-    """The page of a run as HTML."""
+    """Return the page of a run as HTML."""
     sections = [section for make in SECTIONS if (section := make(records)) is not None]
     config, started = records.config, clock_text(records.facts.get("started"))
     since = f", started {started}" if started else ""

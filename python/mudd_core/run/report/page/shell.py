@@ -1,4 +1,4 @@
-"""The whole page: head, style, sections with links to them, the switch of the charts, the script."""
+"""The HTML document: head, style, sections with links to them, the switch of the charts' x axis, and the script."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _HERE = Path(__file__).parent
 
 
 def page(title: str, subtitle: str, sections: Sequence[Section], *, status: str = "") -> str:
-    """A self-contained HTML document. title, subtitle, status: plain text; status is a short word such as "finished".
+    """Return a self-contained HTML document. title, subtitle, status: plain text; status is short, like "finished".
 
-    Its content policy allows its own script and nothing from elsewhere.
+    Its content security policy allows only its own script, and no request to any other file or host.
     """
     style, script = (_HERE.joinpath(name).read_text("utf-8") for name in ("page.css", "page.js"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -44,7 +44,7 @@ def _status(status: str) -> str:
 
 
 def _switch() -> str:
-    """What the charts have across; page.css shows the pictures of the choice, so that it works without the script."""
+    """Return the switch of the charts' x axis. page.css shows the chosen SVGs, so it works without the script."""
     choices = "".join(
         f'<label><input type="radio" name="across" id="by-{name}" value="{name}"{" checked" if not place else ""}>'
         f"<span>{name}</span></label>"
