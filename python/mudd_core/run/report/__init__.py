@@ -1,1 +1,1 @@
-"""What a run says while it trains: the progress line, log styles, the tracker, the MLPerf log, traces, samples."""
+"""The output of a run in training: progress line, log styles, tracker, MLPerf log, traces, samples, HTML page."""

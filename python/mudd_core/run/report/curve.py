@@ -1,4 +1,4 @@
-"""The curve of a run: SVG in a notebook, characters in a terminal, there with a table of the last updates."""
+"""The loss curve of a run: SVG in a notebook; characters and a table of the last updates in a terminal."""
 
 from __future__ import annotations
 
@@ -19,14 +19,17 @@ from mudd_core.run.store.metric_arrays import Metrics
 from mudd_core.run.store.metrics import Row
 
 Points: TypeAlias = "Sequence[Point]"
-MOST_POINTS = 2000  # of a line: more than its pixels
-_LINE, _DOT = ".", "o"  # in a terminal
-_FINE_LINE = "\u2812"  # in a legend: the two dots in the middle of a braille character
+MOST_POINTS = 2000  # of a line: more than a chart has pixels across
+_LINE, _DOT = ".", "o"  # marks in a terminal
+_FINE_LINE = "\u2812"  # mark in a legend: the two dots in the middle of a braille character
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A metric over steps, as a line and dots; shown by its name in a notebook and at a prompt, or save(FILE)."""
+    """A chart of a metric over steps, as lines and dots.
+
+    Its name alone shows it in a notebook and at a prompt; save(FILE) writes it.
+    """
 
     title: str
     label: str
@@ -34,7 +37,7 @@ class Curve:
     dots: Mapping[str, Points] = field(default_factory=dict)
 
     def svg(self) -> str:
-        """The chart as an SVG file."""
+        """Return the chart as the content of an SVG file."""
         x, y = self._axes()
         chart = Chart(self.title, x, y)
         for color, (name, points) in zip(COLORS, [*self.lines.items(), *self.dots.items()], strict=False):
@@ -46,7 +49,10 @@ class Curve:
         return chart.finish()
 
     def text(self, shown: Screen | None = None) -> str:
-        """The chart in characters. shown: where it is printed; None: 64 columns of ASCII inside the axes."""
+        """Return the chart in characters.
+
+        shown: the screen that prints it; None draws 64 columns of ASCII inside the axes.
+        """
         fine, width = (shown.fine, shown.width) if shown is not None else (False, 0)
         mark = FINE if fine else _LINE
         lines = [means(points, 2 * (width or COLUMNS)) for points in self.lines.values()]
@@ -74,7 +80,10 @@ class Curve:
 
 
 def curve(title: str, name: str, metrics: Metrics, validations: Metrics) -> Curve:
-    """The curve of a metric; of the loss with the validations as dots. KeyError for a metric that is not there."""
+    """Return the curve of a metric, with the validations as dots if it is the loss.
+
+    A metric that neither table has gives a curve without lines.
+    """
     dots: dict[str, Points] = {}
     if name == "loss" and validations.rows:
         dots["validation"] = _points(validations, "val_loss")
@@ -83,7 +92,7 @@ def curve(title: str, name: str, metrics: Metrics, validations: Metrics) -> Curv
 
 
 def _points(table: Metrics, name: str) -> Points:
-    """(step, value) of a column, thinned to what a chart can show."""
+    """Return (step, value) of a column, thinned to at most MOST_POINTS."""
     steps, values = table["step"], table[name]
     every = max(1, -(-len(steps) // MOST_POINTS))
     return [(float(step), float(value)) for step, value in zip(steps[::every], values[::every], strict=True)]
@@ -101,7 +110,10 @@ _COLUMNS = (
 
 
 def curve_and_last_rows(title: str, rows: Sequence[Row], shown: Screen) -> list[str]:
-    """Return the lines of both, with an empty line before each; no curve where there are not two losses to connect."""
+    """Return the lines of the curve and of the table, with an empty line before each.
+
+    There is no curve with fewer than two losses.
+    """
     updates = [row for row in rows if "val_loss" not in row]
     validations = [row for row in rows if "val_loss" in row]
     losses = [row.get("loss") for row in updates] + [row["val_loss"] for row in validations]
@@ -114,9 +126,9 @@ def curve_and_last_rows(title: str, rows: Sequence[Row], shown: Screen) -> list[
 
 
 def last_rows(rows: Sequence[Row]) -> list[str]:
-    """Return the lines of a table of the last updates of metrics.jsonl; none where there are no updates.
+    """Return the lines of a table of the last updates of metrics.jsonl; an empty list without updates.
 
-    A number that a row of an earlier version lacks is a dash.
+    A dash replaces a metric that records of an earlier version lack.
     """
     shown = rows[-ROWS:]
     if not shown:
@@ -128,7 +140,7 @@ def last_rows(rows: Sequence[Row]) -> list[str]:
 
 
 def shown_number(row: Row, name: str, form: str) -> str:
-    """Return a number of a row as text; one that is not finite is null in the log."""
+    """Return a metric of a record as text, or NOT_FINITE for null, which the log has for NaN and infinity."""
     value = row.get(name)
     return format(value, form) if isinstance(value, int | float) and math.isfinite(value) else NOT_FINITE
 

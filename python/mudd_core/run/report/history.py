@@ -1,4 +1,4 @@
-"""The updates and validations of a run in this process."""
+"""The updates and validations that a run has made in this process."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from mudd_core.run.records.journal import Listener
 from mudd_core.run.store.metric_arrays import Metrics
 from mudd_core.run.store.metrics import Row
 
-MOST_NUMBERS = 1 << 20  # 8 MB; a longer history drops every second row
+MOST_NUMBERS = 1 << 20  # 8 MB; a longer history drops every second record
 
 
 class _Columns:
-    """Columns of numbers that grow by a row, with NaN where a row has no such number."""
+    """Columns of metrics that grow record by record; NaN replaces a metric that a record lacks."""
 
     def __init__(self) -> None:
         self._columns: dict[str, array[float]] = {"step": array("d")}
@@ -25,7 +25,7 @@ class _Columns:
         return len(self._columns["step"])
 
     def add(self, row: Row) -> None:
-        """Add the numbers of a row; later steps than it go, as the run has gone back before them."""
+        """Add the metrics of a record, and drop its step and later ones: the run has gone back before them."""
         while self.rows and self._columns["step"][-1] >= row["step"]:
             for column in self._columns.values():
                 column.pop()
@@ -44,7 +44,10 @@ class _Columns:
 
 
 class History(Listener):
-    """Takes what a run does in this process. A long run keeps every second update, every fourth, and so on."""
+    """A listener that keeps the updates and validations of a run.
+
+    It keeps every second update of a long run, then every fourth, and so on.
+    """
 
     def __init__(self) -> None:
         self._updates, self._validations = _Columns(), _Columns()
@@ -57,10 +60,10 @@ class History(Listener):
 
     @property
     def updates(self) -> Metrics:
-        """The updates by the names of metrics.jsonl."""
+        """The updates as columns, with the names of metrics.jsonl."""
         return self._updates.metrics()
 
     @property
     def validations(self) -> Metrics:
-        """The validations by the names of metrics.jsonl."""
+        """The validations as columns, with the names of metrics.jsonl."""
         return self._validations.metrics()

@@ -1,4 +1,4 @@
-"""Live views: of fit() a line and the curve in a notebook, elsewhere a line on standard error, as of `validate`."""
+"""Live views of fit() and `validate`: the curve in a notebook, elsewhere a progress line on standard error."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ from mudd_core.run.report.curve import Curve, curve
 from mudd_core.run.report.history import History
 from mudd_core.run.report.screen import Progress, fit, step_fields
 
-SECONDS_BETWEEN = 1.0  # two pictures in a notebook
+SECONDS_BETWEEN = 1.0  # between two pictures in a notebook
 
 
 class Live(Protocol):
-    """Takes the updates of one call of fit()."""
+    """A view of one call of fit()."""
 
     def step(self, record: StepRecord, seconds_left: float) -> None:
-        """An update, and the time that the run still needs."""
+        """Show an update and the time that the run still needs."""
 
     def close(self) -> None:
-        """The call ends; the last update stays to be seen."""
+        """End the view; the last update stays visible."""
 
 
 class Nothing:
-    """Shows nothing."""
+    """A view that shows nothing."""
 
     def step(self, record: StepRecord, seconds_left: float) -> None:
-        """An update."""
+        """Ignore an update."""
 
     def close(self) -> None:
-        """The call ends."""
+        """Do nothing."""
 
 
 class ErrorLine:
-    """A line on standard error: rewritten on a terminal, elsewhere written once, at the end."""
+    """A progress line on standard error: rewritten on a terminal, elsewhere written once at the end."""
 
     def __init__(self, steps: int) -> None:
         self._steps, self._progress = steps, Progress(sys.stderr)
         self._fields: list[str] = []
 
     def step(self, record: StepRecord, seconds_left: float) -> None:
-        """Draw an update, at most ten times a second."""
+        """Show an update, at most ten times a second."""
         self._fields = step_fields(record.row(), self._steps, seconds_left)
         self._progress.step(self._fields, logged=False)
 
@@ -60,7 +60,7 @@ class ErrorLine:
 
 @dataclass(frozen=True)
 class _View:
-    """A line of text over a curve, as a notebook shows it."""
+    """A line of text above a curve, for a notebook."""
 
     line: str
     curve: Curve
@@ -73,14 +73,14 @@ class _View:
 
 
 class _Handle(Protocol):
-    """Of IPython.display.display(..., display_id=True)."""
+    """The return type of IPython.display.display(..., display_id=True)."""
 
     def update(self, view: _View) -> None:
-        """Show another object in the same place."""
+        """Replace the shown object."""
 
 
 class NotebookView:
-    """A line and the curve in the output of a cell, drawn anew in their place; no widget takes part."""
+    """A line and the curve in the output of a cell, redrawn in place. It needs no widgets."""
 
     def __init__(self, name: str, steps: int, history: History) -> None:
         self._name, self._steps, self._history = name, steps, history
@@ -88,7 +88,7 @@ class NotebookView:
         self._line, self._drawn = "", 0.0
 
     def step(self, record: StepRecord, seconds_left: float) -> None:
-        """Draw the first update, then one a second."""
+        """Draw the first update, then at most one a second."""
         self._line = fit(step_fields(record.row(), self._steps, seconds_left))
         if self._handle is None or time.monotonic() - self._drawn >= SECONDS_BETWEEN:
             self._draw()
@@ -108,22 +108,22 @@ class NotebookView:
 
 
 def live(name: str, steps: int, history: History) -> Live:
-    """The view for where this process runs. name, steps: of the run."""
+    """Return the view that suits this process: notebook or standard error. name, steps: of the run."""
     return NotebookView(name, steps, history) if in_notebook() else ErrorLine(steps)
 
 
 class ValidationLine:
-    """A line on standard error, rewritten in place and removed at the end; nothing where that is no terminal."""
+    """A line on standard error, rewritten in place and removed at the end; only on a terminal."""
 
     def __init__(self, batches: int, stream: TextIO | None = None) -> None:
-        """batches: at most so many are evaluated."""
+        """Draw the line. batches: the largest count of batches to evaluate."""
         self._batches = batches
         self._nats, self._targets = 0.0, 0
         self._progress = Progress(sys.stderr if stream is None else stream)
         self._progress.step([self._place(0)], logged=False)
 
     def batch(self, sums: BatchSums) -> None:
-        """Draw the line after one more batch."""
+        """Redraw the line after one more batch."""
         self._nats, self._targets = self._nats + sums.nats, self._targets + sums.targets
         left = sums.seconds / sums.number * max(0, self._batches - sums.number)
         loss = [f"loss {self._nats / self._targets:.4f}"] if self._targets else []

@@ -1,4 +1,4 @@
-"""What a Trainer, a Summary and a Run show at a prompt and in a notebook."""
+"""The repr of a Trainer, a Summary and a Run at a prompt and in a notebook."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Facts = Mapping[str, str]
 def run_facts(
     config: Config, step: int | None, loss: float | None, parameters: int | None, folder: Path | None
 ) -> Facts:
-    """Label to text, for one line or a table; what is None is left out."""
+    """Return label to text, for one line or a table. An argument that is None is left out."""
     given = {
         "model": config.model.family + ("" if parameters is None else f", {parameters:,} parameters"),
         "step": None if step is None else f"{step:,} of {config.train.steps:,}",
@@ -24,5 +24,5 @@ def run_facts(
 
 
 def one_line(kind: str, name: str, facts: Facts) -> str:
-    """`Trainer('tiny': model transformer_pp, 1,328,256 parameters; step 3 of 100)`."""
+    """Return a repr like `Trainer('tiny': model transformer_pp, 1,328,256 parameters; step 3 of 100)`."""
     return f"{kind}('{name}': {'; '.join(f'{label} {text}' for label, text in facts.items())})"

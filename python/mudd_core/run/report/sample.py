@@ -1,4 +1,4 @@
-"""Writing text with a trained model: prompt to tokens, tokens to text as they come."""
+"""Text generation with a trained model: tokenize the prompt, and write the tokens as text while they arrive."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 class StopTexts:
-    """Passes streamed text on up to the stop text that is complete first; that text itself is left out.
+    """A filter that ends streamed text before the first complete stop string.
 
-    Held back is only an end of the text with which a stop text may begin.
+    It holds back only the end of the text that may be the start of a stop string.
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
@@ -26,7 +26,7 @@ class StopTexts:
         self.found = False
 
     def take(self, piece: str) -> str:
-        """Return the text to write after one more piece."""
+        """Return the text that can be written after one more piece."""
         text = self._held + piece
         ends = [(at + len(stop), at) for stop in self._stops if (at := text.find(stop)) >= 0]
         if ends:
@@ -37,21 +37,21 @@ class StopTexts:
         return text[:kept]
 
     def rest(self) -> str:
-        """Return the text that was held back, at the end of the sample."""
+        """Return the text that is still held back, at the end of the sample."""
         held, self._held = self._held, ""
         return held
 
     def _beginning(self, text: str) -> int:
-        """Length of the longest end of the text that begins a stop text without being all of it."""
+        """Return the length of the longest suffix of the text that is a proper prefix of a stop string."""
         lengths = (n for stop in self._stops for n in range(1, len(stop)) if text.endswith(stop[:n]))
         return max(lengths, default=0)
 
 
 def prompt_ids(model: Model, tokenizer: Tokenizer, prompt: str, settings: SampleConfig) -> list[int]:
-    """Return the ids of a prompt; of an empty one BOS, or the end-of-text token, after which a new document begins.
+    """Return the token ids of a prompt. An empty prompt becomes BOS if settings.bos is set, else end-of-text.
 
-    UserError for text that is not UTF-8, for a prompt that leaves no room in the model's longest sequence, and for a
-    ring of positions that the model cannot have.
+    Raise UserError if the text is not UTF-8, if the prompt leaves no room in the model's longest sequence, or if
+    settings.window=ring needs positions that the model does not have.
     """
     try:
         prompt.encode()
@@ -82,11 +82,11 @@ def write_text(
     stops: Sequence[str] = (),
     ended: Callable[[], bool] = lambda: False,
 ) -> str:
-    """Generate behind the prompt, streaming through `write`; returns what was generated.
+    """Generate text after the prompt, pass each piece to `write`, and return the whole generated text.
 
-    An empty prompt begins a new document: the end-of-text token comes before it. Stops at end-of-text, before the
-    first stop text, where ended() is true after a token, and without settings.window=ring at the model's longest
-    sequence; `note` gets a line where that is before settings.max_tokens.
+    An empty prompt starts a new document, after the end-of-text token. Generation stops at end-of-text, before the
+    first stop string, or when ended() is true after a token. Without settings.window=ring it also stops at the model's
+    longest sequence; `note` gets a message if that is before settings.max_tokens.
     """
     tokens = prompt_ids(model, tokenizer, prompt, settings)
     longest = model.config.max_seq_len

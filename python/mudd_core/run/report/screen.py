@@ -1,6 +1,6 @@
-"""Standard output and standard error of a run: lines, warnings, and the progress line between them.
+"""Standard output and standard error of a run: lines, warnings, and the progress line.
 
-On a terminal the progress line is rewritten in place; elsewhere every row of the log gets a line.
+A terminal shows one progress line, which is rewritten in place. Elsewhere each logged step is printed on a new line.
 """
 
 from __future__ import annotations
@@ -21,14 +21,13 @@ from mudd_core.config import Difference, TrainConfig
 from mudd_core.run.records.events import Rewind, Sample, StepRecord, Summary, Validation, perplexity
 from mudd_core.run.records.journal import Listener
 
-ESSENTIAL = (
-    4  # fields of the progress line that a narrow terminal shows before all others: step, loss, tok/s, ETA
-)
-KEPT_EVERY = 10  # logged lines from one that stays in a terminal's scrollback to the next
+# The first fields of the progress line (step, loss, tok/s, ETA), which a narrow terminal shows before all others.
+ESSENTIAL = 4
+KEPT_EVERY = 10  # a terminal keeps every tenth logged line in its scrollback
 
 
 def step_fields(row: Mapping[str, Any], steps: int, seconds_left: float) -> list[str]:
-    """Return the fields of a training row's progress line, the most important first; ETA is 0 after the last step."""
+    """Return the progress line of an update as fields, the most important first. ETA is 0 after the last step."""
     loss = row["loss"]
     alarms = row.get("expert_alarms", [])
     more = f" and {len(alarms) - 2} more" if len(alarms) > 2 else ""
@@ -46,9 +45,10 @@ def step_fields(row: Mapping[str, Any], steps: int, seconds_left: float) -> list
 
 
 def fit(fields: Sequence[str], columns: int | None = None) -> str:
-    """Join the fields that fit into `columns` (None: all of them), each whole; the first one is cut if it must be.
+    """Return the fields that fit into `columns` (None: all of them) in one line; only the first may be truncated.
 
-    Of the ESSENTIAL ones each that fits is shown; the others end with the first that does not, so that none flickers.
+    Each of the first ESSENTIAL fields is shown if it fits. The others end at the first that does not fit, so that no
+    later field appears and disappears.
     """
     line = fields[0][:columns]
     for number, field in enumerate(fields[1:], 1):
@@ -60,7 +60,7 @@ def fit(fields: Sequence[str], columns: int | None = None) -> str:
 
 
 class Progress:
-    """Prints lines. On a terminal the step line is rewritten in place, and every tenth logged line is kept."""
+    """A printer of lines. On a terminal it rewrites the step line in place, and keeps every tenth logged line."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Progress:
         live: bool = True,
         details: Callable[[str], int | None] | None = None,
     ) -> None:
-        """quiet: prints nothing. live: rewrites the line on a terminal. details: takes the lines of `detail`."""
+        """Store the settings. quiet: print nothing. live: rewrite the line on a terminal. details: prints `detail`."""
         self._stream = sys.stdout if stream is None else stream
         self._quiet = quiet
         self._details = details
@@ -81,7 +81,7 @@ class Progress:
         self._logged = 0
 
     def on_errors(self) -> Progress | None:
-        """The line on standard error, for a run whose lines are another program's; None where that is no terminal."""
+        """Return a progress line on standard error, for a run in a program's log style; None if it is no terminal."""
         beside = Progress(sys.stderr)
         return beside if self._asked and beside.live else None
 
@@ -92,7 +92,7 @@ class Progress:
 
     @property
     def live(self) -> bool:
-        """True if the line is rewritten in place: then every step may draw it."""
+        """True if the line is rewritten in place; then unlogged steps draw it, too."""
         return self._live
 
     def step(self, fields: Sequence[str], *, logged: bool) -> None:
@@ -112,14 +112,14 @@ class Progress:
             self._open_line = not keep
 
     def say(self, text: str) -> None:
-        """A line that stays."""
+        """Print a line that stays."""
         if self._quiet:
             return
         self._write(("\r\x1b[K" if self._open_line else "") + text + "\n")
         self._open_line = False
 
     def detail(self, text: str) -> None:
-        """Lines for the log of the run, which the screen has only where the user asks for them."""
+        """Pass lines to `details`, which decides whether only the log or also the screen gets them."""
         if self._details is not None and not self._quiet:
             self._details(text + "\n")
 
@@ -139,24 +139,26 @@ class Progress:
         try:
             self._stream.write(text)
             self._stream.flush()
-        except BrokenPipeError:  # nobody reads any more (`| head`): the run goes on
+        except BrokenPipeError:  # the reader has exited (`| head`); the run continues without printing
             self._quiet = True
-        except OSError:  # a full disk behind it: the text waits in the stream's buffer while it fits there
+        except OSError:  # a full disk: the stream keeps the text in its buffer while it fits
             pass
 
 
 class Screen(Listener):
-    """Prints lines. Before `opened` they wait, so that an error of the start is alone on the screen."""
+    """A listener that prints. Lines before `opened` are delayed, so that an error at the start is printed alone."""
 
     def __init__(self, progress: Progress, train: TrainConfig, *, waits: bool) -> None:
         self._warned: set[str] = set()
         self._progress, self._steps = progress, train.steps
-        self._beside: Progress | None = None  # the progress line of a style whose lines are another program's
-        self._ours = True  # the lines of steps are those of `step`
+        self._beside: Progress | None = (
+            None  # the progress line of a run that prints in a program's log style
+        )
+        self._ours = True  # False if a program's log style prints the steps
         self._waiting: list[Callable[[], None]] | None = [] if waits else None
 
     def leave_lines_to_style(self) -> None:
-        """From here on a style prints its lines of steps; a terminal shows the progress line on standard error."""
+        """Print no more steps, since a log style does; a terminal shows the progress line on standard error."""
         self._ours, self._beside = False, self._progress.on_errors()
 
     def said(self, text: str) -> None:
@@ -174,14 +176,14 @@ class Screen(Listener):
             self.said(f"warning: {passed}")
 
     def resumed(self, checkpoint: Checkpoint, changed: Sequence[Difference], job: Mapping[str, Json]) -> None:
-        """Say where the run continues, unless the lines of the start will do so."""
+        """Print the step that the run continues from, unless the start lines will do so."""
         if self._waiting is None:
             fields = ", ".join(f"{change.path}={change.asked}" for change in changed)
             more = f" with {fields}" if fields else ""
             self.said(f"resumed from step {checkpoint.step} ({checkpoint.path}){more}")
 
     def opened(self, lines: Callable[[], tuple[Sequence[str], Sequence[str]]]) -> None:
-        """Print the lines of the start if they are ours, then those that waited."""
+        """Print the start lines, unless a log style has its own, and then the delayed lines."""
         if self._waiting is None:
             return
         shown, details = ((), ()) if self._progress.quiet else lines()
@@ -241,7 +243,7 @@ class Screen(Listener):
         self._wipe()
 
     def _wipe(self) -> None:
-        """Remove the progress line on standard error, which the next step draws again."""
+        """Remove the progress line on standard error; the next step redraws it."""
         if self._beside is not None:
             self._beside.wipe()
 
@@ -253,5 +255,5 @@ class Screen(Listener):
 
 
 def _warn(text: str) -> None:
-    with contextlib.suppress(OSError):  # the disk behind standard error may be full
+    with contextlib.suppress(OSError):  # standard error may be a file on a full disk
         print(f"warning: {text}", file=sys.stderr)

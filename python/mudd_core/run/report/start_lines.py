@@ -1,4 +1,4 @@
-"""The lines of a start in our own style: model and size, data, schedule and time, where it writes."""
+"""The lines that a run prints at its start in the default log style: model, data, schedule with ETA, and output."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from mudd_core.config.describe import listing
 from mudd_core.config.pipelines import spec_of
 from mudd_core.run.store.run_folder import OUTPUT, RunFolder
 
-ASSUMED = 0.5  # fraction of the peak where no step of the run was measured yet
+ASSUMED = 0.5  # fraction of the peak, until a step of the run is measured
 
 
 @dataclass(frozen=True)
 class Start:
-    """A run whose first update, or first one after a resume, comes next.
+    """The facts of a run just before its first update, or before its first update after a resume.
 
     machine: threads, level and ranks. tokens: of the training text, 0 if unknown. validated: tokens of one validation.
-    vocabulary: of the model. has_text: its data are known already, with a tokenizer where has_tokenizer. seconds: to
-    its end. measured: they follow its own steps. described: lines about the data, for the log.
-    changed: fields since the last start.
+    vocabulary: size of the model's vocabulary. has_text: whether the data are read already. seconds: estimated time to
+    the end of the run. measured: whether `seconds` is based on steps of this run. described: lines about the data, for
+    the log. changed: fields that differ from the last start.
     """
 
     config: Config
@@ -43,7 +43,7 @@ class Start:
 
 
 def start_lines(start: Start) -> list[str]:
-    """Return the four lines."""
+    """Return the lines about model, data, schedule and output."""
     return [
         f"model     {_model(start)}",
         f"data      {_data(start)}",
@@ -53,7 +53,7 @@ def start_lines(start: Start) -> list[str]:
 
 
 def detail_lines(start: Start) -> list[str]:
-    """Return what the log of the run has besides: the whole config, the machine, the data."""
+    """Return further lines for the log of the run: the whole config, the machine, the data."""
     config = start.config
     return [
         listing(config),
@@ -107,7 +107,7 @@ def _schedule(start: Start) -> str:
 
 
 def _time(start: Start) -> str:
-    """The time that is left, and what it follows from: the first measured step replaces an assumption."""
+    """Return the ETA and its basis: measured steps of this run, or an assumed fraction of the peak."""
     if not math.isfinite(start.seconds):
         return "ETA after the first steps"
     basis = "at the speed of its last steps" if start.measured else "at half of this machine's peak"

@@ -1,6 +1,6 @@
-"""The style of a log: its lines and tags. The base class is our own, without further tags.
+"""Log styles: the lines and tags of a run's log. The base class is the default style, without further tags.
 
-log.style names the original program in whose way a run logs; the program gives the style of that way.
+log.style selects a reference implementation, which provides a subclass that logs in its format.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 
 ForwardSums = dict[str, dict[str, float]]
-"""Sums of the forward pass of one rank by place and name, as JSON has them."""
+"""Sums over the forward pass of one rank, by place in the model and name, in JSON types."""
 
 
 @dataclass(frozen=True)
 class RunFacts:
-    """The facts of a run that a style reads. counted: the number of all weights. folder: None in a notebook.
+    """The facts of a run that a style reads. counted: returns the parameter count. folder: None in a notebook.
 
-    documents: of training and validation, zeros if unknown. fields: of the original program, by name,
-    as the command of this run decides them; empty without such a command.
+    documents: counts for training and validation, 0 if unknown. fields: the reference implementation's options by name,
+    with the values from this run's command line; empty without such a command line.
     """
 
     config: Config
@@ -43,16 +43,16 @@ class RunFacts:
 
     @property
     def n_parameters(self) -> int:
-        """The number of all weights."""
+        """The parameter count."""
         return self.counted()
 
 
 class Style:
-    """Lines and tags of one program, each method replaced by a subclass. ours: our own lines are printed too."""
+    """The lines and tags of one program; subclasses override methods. ours: whether the default lines are printed."""
 
     ours = True
-    weights_every = 0  # updates from one look at the weights to the next; 0: never
-    statistics_every = 0  # updates from one reading of forward statistics to the next; 0: never
+    weights_every = 0  # interval in updates at which weights are read; 0: never
+    statistics_every = 0  # interval in updates at which forward statistics are computed; 0: never
 
     @staticmethod
     def has_forward_statistics(config: Config) -> bool:
@@ -61,23 +61,23 @@ class Style:
 
     @staticmethod
     def read_forward(model: Model, length: int, rows: Mapping[str, Array]) -> ForwardSums:
-        """Return sums of the forward pass of [B, T] arrays. length: T."""
+        """Return sums over the forward pass of [B, T] arrays. length: T."""
         return {}
 
     @staticmethod
     def forward_tags(parts: Sequence[ForwardSums]) -> dict[str, float]:
-        """Return the statistics by tag. parts: the sums of every rank, in order."""
+        """Return the statistics by tag. parts: the sums of each rank, in rank order."""
         return {}
 
     def __init__(self, facts: RunFacts) -> None:
         self.facts = facts
 
     def started(self) -> list[str]:
-        """Return the lines at the start of a run, and of each resume."""
+        """Return the lines at the start of a run and at each resume."""
         return []
 
     def step(self, record: StepRecord) -> list[str]:
-        """Return the lines after an update; called after every one."""
+        """Return the lines after an update; called after each one."""
         return []
 
     def validating(self) -> list[str]:
@@ -101,7 +101,7 @@ class Style:
         return []
 
     def scalars(self, record: StepRecord) -> dict[str, float]:
-        """Return further TensorBoard tags of an update; called after every one, mostly empty."""
+        """Return further TensorBoard tags of an update; called after each one, and usually empty."""
         return {}
 
     def eval_scalars(self, result: Validation) -> dict[str, float]:
@@ -109,7 +109,7 @@ class Style:
         return {}
 
     def object(self, record: StepRecord) -> dict[str, float | str]:
-        """Return the object of an update for log.metrics_file if that file has the program's objects; else empty."""
+        """Return the program's JSON object of an update for log.metrics_file; empty if that file has none."""
         return {}
 
     def result(self, result: Validation) -> str:
@@ -130,35 +130,35 @@ class Style:
 
 
 class ComplianceLog(Protocol):
-    """The log of log.mllog. The constructor takes the config, the folder of the run and what prints a line."""
+    """The log of log.mllog. Its constructor accepts the config, the folder of the run and a function to print lines."""
 
     def started(self, documents: tuple[int, int], step: int = 0, ranks: int = 1) -> None:
-        """The first update comes next. documents: of training and validation. step: that a run resumes from."""
+        """Log the start. documents: counts for training and validation. step: the step that a run resumes from."""
 
     def took_step(self, record: StepRecord) -> None:
-        """An update was made."""
+        """Log an update."""
 
     def evaluating(self, step: int) -> None:
-        """A validation comes next."""
+        """Log the start of a validation."""
 
     def validated(self, result: Validation) -> None:
-        """A validation that was due has ended."""
+        """Log the result of a scheduled validation."""
 
     def ended(self, summary: Summary) -> None:
-        """The run is done or stopped."""
+        """Log the end of a run that is done or stopped."""
 
     def close(self) -> None:
-        """End a run that broke off, and write the rest; SaveError if that fails."""
+        """Log the end of a run that failed, if it has not ended, and flush. Raise SaveError if writing fails."""
 
 
 class LoggedProgram(Protocol):
-    """An original program, as the logs of a run see it."""
+    """The part of a reference implementation that the logs of a run use."""
 
     def style(self, config: Config) -> type[Style]:
-        """Return the class of its log lines and tags."""
+        """Return the class of its log style."""
 
     def compliance_log(self) -> Callable[[Config, RunFolder, Callable[[str], None]], ComplianceLog] | None:
-        """Return the constructor of the log of log.mllog, if the program has that log."""
+        """Return the constructor of its log for log.mllog; None if the program has no such log."""
 
 
 def _class_of(config: Config) -> type[Style]:
@@ -167,12 +167,12 @@ def _class_of(config: Config) -> type[Style]:
 
 
 def style_of(facts: RunFacts) -> Style:
-    """Return the style of a run; ours if log.style is auto or ours."""
+    """Return the log style of a run; the default style if log.style is `auto` or `ours`."""
     return _class_of(facts.config)(facts)
 
 
 def compliance_log(config: Config, folder: RunFolder, say: Callable[[str], None]) -> ComplianceLog | None:
-    """Return the log of log.mllog, which one of the programs writes; None if the config has it off."""
+    """Return the log of log.mllog, which one of the programs provides; None if log.mllog is off."""
     if not config.log.mllog:
         return None
     logs = [program.compliance_log() for program in Programs[LoggedProgram]()]
@@ -180,28 +180,28 @@ def compliance_log(config: Config, folder: RunFolder, say: Callable[[str], None]
 
 
 def has_own_start(config: Config) -> bool:
-    """Return whether a start prints our lines; a style prints the lines of its program."""
+    """Return whether the run prints the default start lines, not the start lines of a program."""
     return _class_of(config) is Style
 
 
 def logs_step(config: Config, step: int) -> bool:
-    """Return whether update `step` gets a row in metrics.jsonl."""
+    """Return whether update `step` gets an entry in metrics.jsonl."""
     return step % config.train.log_every == 0 or step == config.train.steps
 
 
 def reads_norms(config: Config, step: int) -> bool:
-    """Return whether the log of update `step` has norms of weights. All ranks ask: each sums its own."""
+    """Return whether the log of update `step` has weight norms. All ranks call this: each sums its own weights."""
     every = _class_of(config).weights_every
     return every > 0 and step % every == 0
 
 
 def measures_weights(config: Config) -> bool:
-    """Return whether the log measures weights as a whole, at any update."""
+    """Return whether the log needs whole weights at some update."""
     return config.log.weights or config.log.activations
 
 
 def forward_style(config: Config, step: int) -> type[Style] | None:
-    """Return the style whose log of update `step` has statistics of the forward pass. All ranks ask."""
+    """Return the style if its log of update `step` has forward statistics, else None. All ranks call this."""
     style = _class_of(config)
     every = style.statistics_every
     due = config.log.weights and every > 0 and step % every == 0

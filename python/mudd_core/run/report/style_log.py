@@ -1,4 +1,4 @@
-"""Listeners for the log style of a program: the lines and tags of its style, and the log of its benchmark."""
+"""Listeners that log a run in the format of a reference implementation, and for its benchmark (log.mllog)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mudd_core.run.store.logs import Logs
 
 
 class StyleLog(Listener):
-    """Prints the lines of a style, and writes its tags and objects where the run has files."""
+    """A listener that prints a style's lines, and writes its tags and objects if there is a work directory."""
 
     def __init__(self, style: Style, screen: Screen, logs: Logs | None) -> None:
         self._style, self._screen, self._logs = style, screen, logs
@@ -36,7 +36,7 @@ class StyleLog(Listener):
         self.restored(checkpoint)
 
     def restored(self, checkpoint: SavedStep) -> None:
-        """Print the lines about a checkpoint that the run continues from."""
+        """Print the style's lines about the checkpoint that the run continues from."""
         self._say(self._style.restored(checkpoint))
 
     def began(self, step: int, documents: tuple[int, int]) -> None:
@@ -44,7 +44,8 @@ class StyleLog(Listener):
 
     def took_step(self, record: StepRecord, *, logged: bool, seconds_left: float) -> None:
         self._say(self._style.step(record))
-        written = dict(numbers_of("train", record.row())) if logged else {}  # by the board itself
+        # Leave out the tags that the TensorBoard listener writes for a logged update.
+        written = dict(numbers_of("train", record.row())) if logged else {}
         tags = {name: value for name, value in self._style.scalars(record).items() if name not in written}
         found = self._style.object(record)
         if self._logs is not None:
@@ -69,7 +70,7 @@ class StyleLog(Listener):
 
 
 class Compliance(Listener):
-    """Passes a run on to the log of its benchmark, once."""
+    """A listener that writes the events of a run to the log of its benchmark, for the first call of fit()."""
 
     def __init__(self, log: ComplianceLog, ranks: int) -> None:
         self._log: ComplianceLog | None = log
@@ -97,11 +98,11 @@ class Compliance(Listener):
             self.closed()
 
     def broke_off(self) -> None:
-        with contextlib.suppress(SaveError):  # the error that is on its way counts
+        with contextlib.suppress(SaveError):  # the error that ended the run is being raised already
             self.closed()
 
     def closed(self) -> None:
-        """Close the log; SaveError if it cannot be written."""
+        """Close the log. Raise SaveError if it cannot be written."""
         log, self._log = self._log, None
         if log is not None:
             log.close()

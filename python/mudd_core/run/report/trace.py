@@ -1,4 +1,4 @@
-"""The trace of some training steps (train.profile): trace-event JSON that Perfetto and TensorBoard read."""
+"""The profile of some training steps (train.profile), as trace-event JSON for Perfetto and TensorBoard."""
 
 from __future__ import annotations
 
@@ -20,19 +20,22 @@ from mudd_core.run.store.run_folder import TRACES, RunFolder
 
 NAME = "host.trace.json.gz"
 MOST_BYTES = 64 << 20  # of the file
-_TRACK = {"pid": 1, "tid": 1}  # one thread runs the loop: what happens inside of a step is nested in it
+_TRACK = {"pid": 1, "tid": 1}  # one thread runs the loop, so the events inside a step are nested in it
 
 
 class Trace:
-    """Spans of the steps behind FROM up to TO, one file a process; nothing where no window is asked for.
+    """A writer of the time spans of steps FROM + 1 to TO, with one file for each process.
 
-    The file appears under its name when the window has ended; what cannot be written ends the trace and not the run.
+    The file gets its final name when the last of these steps is done. A failed write ends the trace, not the run.
     """
 
     def __init__(
         self, window: str, folder: RunFolder | None, engine: Any, say: Callable[[str], None]
     ) -> None:
-        """folder: the work directory; None or an empty window: nothing is traced. say: takes a line for the user."""
+        """Read the window 'FROM:TO'. Nothing is traced if it is empty or `folder`, the work directory, is None.
+
+        say: prints a line for the user.
+        """
         self._window = profile_window(window) if window and folder is not None else (0, 0)
         self._folder, self._engine, self._say = folder, engine, say
         self._file: BinaryIO | None = None
@@ -43,7 +46,7 @@ class Trace:
 
     @contextlib.contextmanager
     def step(self, done: int) -> Iterator[None]:
-        """The update behind step `done`: nodes, and between them the batch and the update."""
+        """Record the spans of the update after step `done`: reading the batch, graph nodes, and the optimizer."""
         if self._over or not self._window[0] <= done < self._window[1]:
             yield
             return
@@ -53,20 +56,20 @@ class Trace:
         self._write(self._of_step(done + 1, begin, time.perf_counter()))
 
     def reached(self, done: int) -> None:
-        """End the window once its last step is done."""
+        """Close the file if step TO is done."""
         if done >= self._window[1]:
             self.close()
 
     @contextlib.contextmanager
     def span(self, name: str) -> Iterator[None]:
-        """Something between the steps of the window: evaluation, save."""
+        """Record a span between two traced steps, such as an evaluation or a save."""
         begin = time.perf_counter()
         yield
         if self._text is not None:
             self._write([self._event(name, "loop", begin, time.perf_counter())])
 
     def close(self) -> None:
-        """Give the file its name; later steps are not traced."""
+        """Rename the file to its final name; later steps are not traced."""
         if self._text is None or self._file is None:
             return
         self._over = True
@@ -90,7 +93,7 @@ class Trace:
         self._path = self._folder.path / TRACES[-1] / time.strftime("%Y_%m_%d_%H_%M_%S") / NAME
         with self._failing():
             for folder in (self._folder.path / name for name in TRACES):
-                if folder.is_symlink():  # made after the check of the work directory
+                if folder.is_symlink():  # created after the check of the work directory
                     raise OSError(errno.ELOOP, "expected a folder, got a link", str(folder))
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._file = open_to_append(self._part)
@@ -102,7 +105,7 @@ class Trace:
             self._engine.executor.profile(True, keep_calls=True)
 
     def _of_step(self, step: int, begin: float, end: float) -> list[JsonObject]:
-        """The step, the batch in front of each run of the graph, the nodes, and the update behind them."""
+        """Return the events of a step: the step, the batch before each graph run, the nodes, and the update."""
         events, last, before = [self._event(f"step {step}", "step", begin, end)], begin, ""
         for label, phase, start, stop in self._engine.executor.take_calls():
             if phase == "forward" != before:
@@ -128,7 +131,7 @@ class Trace:
 
     @contextlib.contextmanager
     def _failing(self) -> Iterator[None]:
-        """End the trace, and not the run, where the disk does not take it."""
+        """End the trace with a warning, but not the run, if the block raises OSError."""
         try:
             yield
         except OSError as error:

@@ -1,4 +1,4 @@
-"""Weights & Biases: a thread of its own takes the numbers, so that whatever the tracker does, the run goes on."""
+"""Weights & Biases: a separate thread sends the metrics, so that a failing or slow tracker never stops the run."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from mudd_core.run.report.style import Style
 from mudd_core.run.store.log_files import plain
 from mudd_core.run.store.run_store import RunStore
 
-FINISH_SECONDS = 60.0  # that a run waits for its tracker at the end
+FINISH_SECONDS = 60.0  # the longest wait for the tracker at the end of a run
 _MODES = ("online", "offline", "disabled")
 _Job = tuple[JsonObject, int | None]
 
 
 def tracker_mode(log: LogConfig) -> str:
-    """online, offline or off; WANDB_MODE wins over log.wandb where that is not off."""
+    """Return online, offline or off. WANDB_MODE overrides log.wandb unless that is off."""
     if log.wandb == "off":
         return "off"
     asked = os.environ.get("WANDB_MODE", "")
@@ -38,13 +38,13 @@ def tracker_mode(log: LogConfig) -> str:
 
 
 def require_tracker(log: LogConfig) -> None:
-    """UserError where the config asks for a tracker that is not installed."""
+    """Raise UserError if the config needs a tracker that is not installed."""
     if tracker_mode(log) != "off":
         needed("wandb", "[log] wandb", "to track the run")
 
 
 def _obstacle() -> str:
-    """Why the tracker's server cannot be reached; empty if it can, or if there is a proxy."""
+    """Return the reason why the server cannot be reached; empty if it can, or if a proxy is set."""
     if not (os.environ.get("WANDB_API_KEY") or (Path.home() / ".netrc").is_file()):
         return "there is neither WANDB_API_KEY nor ~/.netrc"
     if os.environ.get("HTTPS_PROXY") or os.environ.get("https_proxy"):
@@ -58,9 +58,9 @@ def _obstacle() -> str:
 
 
 class Tracker(Listener):
-    """A run of Weights & Biases, up to the end of the first call of fit().
+    """A listener that logs to Weights & Biases until the first call of fit() ends.
 
-    A failure of any call is one warning, and the end of the tracking.
+    The first failure prints one warning and ends the tracking.
     """
 
     def __init__(self, style: Style, store: RunStore) -> None:
@@ -70,7 +70,7 @@ class Tracker(Listener):
         self._thread: threading.Thread | None = None  # from the start of the run to the end of fit()
 
     def began(self, step: int, documents: tuple[int, int]) -> None:
-        # A daemon: a tracker that hangs does not keep the process.
+        # A daemon thread: a tracker that hangs cannot keep the process alive.
         self._thread = threading.Thread(target=self._work, name="tracker", daemon=True)
         self._thread.start()
 
@@ -87,7 +87,7 @@ class Tracker(Listener):
             self.took_step(last, logged=True, seconds_left=0.0)
 
     def finished(self, summary: Summary) -> None:
-        """Send the summary, and wait for the tracker, but not for ever."""
+        """Send the summary, and wait for the tracker for at most FINISH_SECONDS."""
         if self._thread is not None:
             self._send(asdict(summary), None)
         self.closed()
@@ -108,7 +108,7 @@ class Tracker(Listener):
     def _warn(self, reason: object) -> None:
         if not self._dead.is_set():
             self._dead.set()
-            print(f"warning: Weights & Biases: {reason}; the run goes on without it", file=sys.stderr)
+            print(f"warning: Weights & Biases: {reason}; the run continues without it", file=sys.stderr)
 
     def _work(self) -> None:
         try:
@@ -131,7 +131,7 @@ class Tracker(Listener):
             print(f"warning: Weights & Biases: offline, since {obstacle}", file=sys.stderr)
             mode = "offline"
         if "WANDB_MODE" in os.environ:
-            os.environ["WANDB_MODE"] = mode  # the library refuses an empty one
+            os.environ["WANDB_MODE"] = mode  # the library rejects an empty value
         folder = Path(log.wandb_dir) if log.wandb_dir else self._store.folder.path
         folder.mkdir(parents=True, exist_ok=True)
         return wandb.init(
