@@ -70,7 +70,7 @@ const K& choose(std::span<const KernelRow<K>> rows) {
       if (std::strcmp(row.level, emulation) == 0) return *row.kernels;
   for (const KernelRow<K>& row : rows)
     if (!row.emulated() && parse_isa(row.level) <= active_isa()) return *row.kernels;
-  fail("kernel_table", rows[0].name, ": no row for level ", name_of(active_isa()));
+  fail("kernel_table", rows[0].name, ": no kernel for level ", name_of(active_isa()));
 }
 
 }  // namespace mudd

@@ -151,7 +151,7 @@ def _as_rank(comm: dist.Comm, asked: argparse.Namespace, sizes: Sequence[int], r
     """The result of rank 0; the other ranks make the same calls."""
     if comm.world < 2:
         raise UserError(
-            "[commbench] expected several ranks; start it by mpirun -n 2, or as threads by --ranks=2"
+            "[commbench] expected several ranks; start it with mpirun -n 2, or use threads as ranks with --ranks=2"
         )
     rows = measure(comm, sizes, asked.repeats)
     hosts = [name.decode() for name in comm.all_gather(socket.gethostname().encode())]
@@ -216,7 +216,7 @@ def _parser() -> ToolArguments:
     parser = ToolArguments("commbench", __doc__ or "")
     parser.add_argument("--workdir", metavar="DIR", help=f"also keep the numbers there, as {FILE}")
     parser.add_argument(
-        "--ranks", type=whole_number(1, 1024), metavar="N", help="ranks as threads of this process"
+        "--ranks", type=whole_number(1, 1024), metavar="N", help="start N ranks as threads of this process"
     )
     parser.add_argument(
         "--node",

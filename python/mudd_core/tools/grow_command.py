@@ -30,10 +30,10 @@ def main(words: Sequence[str]) -> int:
     config = _asked(parser, args, rest)
     run = RunFolder(local(args.workdir, "[grow] --workdir"))
     if run.checkpoint_folder.exists():
-        raise UserError(f"[grow] {args.workdir} holds checkpoints already; give another --workdir")
+        raise UserError(f"[grow] {args.workdir} already contains checkpoints; give another --workdir")
     config, change, largest = _compare(config, args.preserve)
     share = change / max(largest, 1e-30)
-    print(f"largest change of a logit {change:.3e}, of the largest logit ({largest:.4g}) {share:.3e}")
+    print(f"largest change of a logit {change:.3e}, {share:.3e} of the largest logit ({largest:.4g})")
     if args.preserve and not share < PRESERVED:
         print(f"error: expected less than {PRESERVED:g} with --preserve; nothing was saved", file=sys.stderr)
         return 1

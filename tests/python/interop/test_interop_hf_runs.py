@@ -42,7 +42,7 @@ def test_import_train_export_and_back_to_transformers(name: str, tmp_path: Path,
     ]
     assert import_command.main([str(tmp_path / "hf"), f"--workdir={run}", *words]) == 0
     assert "is left out" not in capsys.readouterr().err
-    with pytest.raises(UserError, match="holds checkpoints already"):
+    with pytest.raises(UserError, match="already contains checkpoints"):
         import_command.main([str(tmp_path / "hf"), f"--workdir={run}"])
     assert export_command.main([f"--workdir={run}", f"--to={tmp_path / 'same'}"]) == 0
     first = mc.load_config(f"{run}/config.json")

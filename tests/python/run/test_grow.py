@@ -192,7 +192,7 @@ def test_the_command_preserves_and_the_run_goes_on(
         assert trainer.engine.updates == 0
         trainer.fit()
     assert cli.main(words(tiny_text, trained, out)) == 2  # never overwrites another run
-    assert "holds checkpoints already" in capsys.readouterr().err
+    assert "already contains checkpoints" in capsys.readouterr().err
 
 
 def test_the_command_prints_the_change_of_random_slots(

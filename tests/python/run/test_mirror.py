@@ -200,7 +200,7 @@ def test_places_that_are_not_the_runs_are_refused(tmp_path: Path) -> None:
     run("train.stop_at=7")
     identity = json.loads((LOCAL / "run.json").read_text())
     (LOCAL / "run.json").write_text(json.dumps({**identity, "run_id": "0" * 16}))
-    with pytest.raises(UserError, match="holds another run"):
+    with pytest.raises(UserError, match="contains another run"):
         run()
     (LOCAL / "remote.json").write_text('{"url": "gs://bucket/run"}')
     with pytest.raises(UserError, match="is the copy of 'gs://bucket/run'"):

@@ -30,7 +30,7 @@ def header_of(file: BoundedFile) -> NpyHeader:
     """Return the header of an array of integers or floats that fills the rest of the file exactly."""
     head = file.read(0, 10, "the header of an array")
     if head[:6] != MAGIC or head[6] not in (1, 2, 3):
-        raise file.fault(0, "expected an array of NumPy, versions 1 to 3")
+        raise file.fault(0, "expected a NumPy array file, format version 1 to 3")
     wide = 4 if head[6] > 1 else 2
     length = int.from_bytes(file.read(8, wide, "the length of the header"), "little")
     if length > _LONGEST_HEADER:

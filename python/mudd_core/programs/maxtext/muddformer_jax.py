@@ -193,7 +193,7 @@ def _fields(read: Reader, shapes: Shapes) -> TransformerFields:
         (name for name in ("mlp_dim", "base_mlp_dim") if read.config.get(name) is not None), None
     )
     if inner_name is None and read.flag("dynamic_mlp_dim"):
-        raise ValueError("[muddformer_jax] config: expected mlp_dim, the mean that inner widths grow around")
+        raise ValueError("[muddformer_jax] config: expected mlp_dim, the mean of the layers' inner widths")
     return {
         "vocab_size": vocab,
         "max_seq_len": read.whole("max_target_length", 2049, low=2) - 1,

@@ -60,8 +60,8 @@ class LostSource:
             error = again
         raise SourceLostError(
             f"[data] {error.filename or 'the data'}: {os.strerror(error.errno or 0)} while step {step} was read, "
-            f"{self._retries + 1} times; the steps before it are kept: run the same command again once it is back "
-            "(data.retries)"
+            f"{self._retries + 1} times; the run keeps the steps before it: start the same command again when the data "
+            "is back (data.retries)"
         )
 
     def _read_anew(self, read: Callable[[], Result]) -> Result:

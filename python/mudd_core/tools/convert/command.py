@@ -96,7 +96,11 @@ def _parser() -> ToolArguments:
         help="files of a split; default as the input",
     )
     parser.add_argument(
-        "--split-valid", type=fraction, default=0.0, metavar="P", help="fraction held out, by hash"
+        "--split-valid",
+        type=fraction,
+        default=0.0,
+        metavar="P",
+        help="fraction held out for validation, by a hash",
     )
     parser.add_argument("--column", default="text", metavar="NAME", help="column of the text")
     parser.add_argument("--tokenizer", default="", metavar="NAME", help="for --format=megatron")

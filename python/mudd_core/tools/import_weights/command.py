@@ -170,7 +170,7 @@ def _vectors(model: Model) -> list[str]:
 def _require_free(run: RunFolder) -> None:
     """Raise UserError for the folder of a run; an import that was broken off may be repeated in its folder."""
     if Checkpoints(run).steps():
-        raise UserError(f"[import] {run} holds checkpoints already; give another --workdir")
+        raise UserError(f"[import] {run} already contains checkpoints; give another --workdir")
     if run.holds_run and not is_unfinished_import(run):
         raise UserError(f"[import] {run} holds a run already; give another --workdir")
 

@@ -110,7 +110,7 @@ def _parser() -> ToolArguments:
         "--net",
         default="25g",
         metavar="NET",
-        help=f"network: {', '.join(ASSUMED)} (assumed numbers; default 25g), or what commbench wrote",
+        help=f"network: {', '.join(ASSUMED)} (assumed speeds; default 25g), or a file of commbench",
     )
     parser.add_argument(
         "--ranks-per-node",
@@ -119,7 +119,9 @@ def _parser() -> ToolArguments:
         metavar="M",
         help="ranks of a node (default 1)",
     )
-    parser.add_argument("--workdir", metavar="DIR", help="measured run; default runs/<config name>")
+    parser.add_argument(
+        "--workdir", metavar="DIR", help="work directory of a measured run; default runs/<config name>"
+    )
     parser.add_argument(
         "--step-seconds",
         type=positive_number,
@@ -136,7 +138,7 @@ def _parser() -> ToolArguments:
         "--memory",
         type=positive_number,
         metavar="GIB",
-        help="memory of a node in GiB; default: any mesh fits",
+        help="memory of a node in GiB; default: no limit",
     )
     parser.add_argument(
         "--axes", action="store_true", help="print which axes of a mesh each family has, and what they refuse"
