@@ -83,7 +83,7 @@ inline std::array<double, 4> normals(const PhiloxBlock& words) {
 
 namespace detail {
 
-// Return the block of element e: elements from 2^34 carry into the layer of the counter.
+// Return the Philox block of element e. A block has four elements, and its index fills two words of the counter.
 constexpr PhiloxBlock element_block(int64_t element, uint32_t step, PhiloxKey key) {
   const uint64_t block = static_cast<uint64_t>(element) / 4;
   return philox({step, 0, static_cast<uint32_t>(block >> 32), static_cast<uint32_t>(block)}, key);

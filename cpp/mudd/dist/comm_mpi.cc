@@ -27,15 +27,15 @@ void check_mpi(int code, const char* call) {
   refuse(call, ": ", text);
 }
 
-// Settings of Open MPI, if the user has none. Over TCP its long messages are single puts: the answer to the
-// other side's request then waits for a whole put, and a link is used in one direction at a time.
 using Clock = std::chrono::steady_clock;
 
 constexpr int kGoodbye = 1 << 14;                       // tag, above the tags of the collectives (rank_comm.cc)
-constexpr std::chrono::milliseconds kBetweenLooks{50};  // between polls for goodbyes
+constexpr std::chrono::milliseconds kBetweenLooks{50};  // between two polls for goodbye messages
 // Wait after a goodbye for messages that were sent before it, in several pieces.
 constexpr std::chrono::seconds kLastMessages{2};
 
+// Settings of Open MPI, if the user has none. Over TCP its long messages are single puts: the answer to the
+// other side's request then waits for a whole put, and a link is used in one direction at a time.
 constexpr std::pair<const char*, const char*> kDefaults[] = {
     {"OMPI_MCA_btl_tcp_flags", "send,inplace,need-ack,need-csum,hetero-rdma"},
     {"OMPI_MCA_btl_tcp_max_send_size", "524288"}};

@@ -31,8 +31,8 @@ bool same_call(const Call& a, const Call& b);
 
 // The status of one rank; zeroed memory is a rank without a report.
 struct RankSlot {
-  alignas(64) std::atomic<uint64_t> arrived;  // count of operations of the host
-  alignas(64) std::atomic<uint64_t> beats;    // signs of life
+  alignas(64) std::atomic<uint64_t> arrived;  // operations that this rank has started
+  alignas(64) std::atomic<uint64_t> beats;    // heartbeats
   std::atomic<int64_t> step;
   std::atomic<int32_t> phase;
   std::atomic<int32_t> waiting;  // for other ranks

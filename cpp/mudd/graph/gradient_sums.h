@@ -30,10 +30,10 @@ struct GradientOptions {
 class GradientSums {
  public:
   GradientSums() = default;
-  // Allocates for every use that leads to a loss.
+  // Allocate sums for every use of a parameter that leads to a loss.
   GradientSums(const Graph& graph, const Plan& plan, const ParamStore& store, const GradientOptions& options);
 
-  // Point the sink of one use at its sums for run `run` of the step.
+  // Point `sink` at the sums of one use of a parameter, for graph run `run` of the step.
   void point(GradSink& sink, int parameter, int use, int run);
 
   // After the last run of a step: one total for each use that leads to the loss, to be summed in order. It is

@@ -29,8 +29,8 @@ struct Shards {
   // Return the first row of shard s in a value of `rows` rows (a multiple of the samples).
   int64_t row_begin(int s, int64_t rows) const { return sample_begin[s] * (rows / samples()); }
 
-  // Split `samples` into the largest power of two of shards not above min(wanted, samples); sizes differ by at
-  // most one, the larger ones first.
+  // Split `samples` into n shards; n is the largest power of two <= min(wanted, samples). Their sizes differ by
+  // at most one, and the larger shards come first.
   static Shards cut(int64_t samples, int wanted);
 };
 

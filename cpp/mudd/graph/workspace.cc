@@ -36,7 +36,7 @@ Tensor Workspace::tensor(ValueId v, int buffer) const {
   return t;
 }
 
-// Return a gathered parameter for this position; without memory if the position does not read it.
+// Return the gathered parameter that the node at `position` reads; it has no memory if the node does not read it.
 Tensor Workspace::weights_at(size_t position, ValueId v) const {
   const Value& value = graph_.values()[v];
   Tensor t{.rows = value.spec.rows(), .cols = value.spec.cols(), .stride = value.spec.cols()};

@@ -8,7 +8,7 @@
 namespace mudd {
 namespace {
 
-constexpr int64_t kWidth = 2;  // bytes of an element of a gather: weights have two or four
+constexpr int64_t kWidth = 2;  // bytes of a unit of a gather; weights have 2 or 4 bytes, so any type is whole units
 
 }  // namespace
 

@@ -1,6 +1,6 @@
-// CutWeights: the WeightSource of ranks on several hosts that have slices of the weights. Weights for a graph
-// are gathered into shared memory of the host: each rank copies its slice there and gathers the slices of the
-// ranks with the same index on other hosts, while the ranks compute.
+// CutWeights: the WeightSource for weights that are sharded across ranks on several hosts. It gathers the weights
+// of a graph into the host's shared memory while the ranks compute: each rank copies its slice there and receives
+// the slices of the ranks with the same index on other hosts.
 #pragma once
 
 #include <atomic>

@@ -117,7 +117,7 @@ void SharedStep::sum_bucket(size_t bucket) {
   over_ranks_.by_messages(b, by_messages_);
 }
 
-// Add the sums over the shards of each rank of the group by the tree, if they stayed separate.
+// Add the sums of the group's ranks in the order of the tree, if each rank has kept its sum over its shards.
 void SharedStep::add_ranks(int use) {
   const int64_t stride = executor_.gradients().rank_stride(executor_.plan().gradients[use].parameter);
   if (stride == 0) return;

@@ -103,7 +103,7 @@ def described(part: StatePart) -> Described:
 
 
 def row_of(shape: tuple[int, ...]) -> int:
-    """Return the elements of a row of a tensor, 1 for a vector."""
+    """Return the number of elements in a row of a tensor of this shape; 1 for a vector."""
     return max(1, shape[-1]) if len(shape) > 1 else 1
 
 

@@ -25,7 +25,7 @@ class Argument:
 
     @property
     def name(self) -> str:
-        """The field that the argument may set: `train.steps` of `--config.train.steps`."""
+        """Name of the field that the argument may set: `train.steps` for `--config.train.steps`."""
         return self.key.removeprefix("config.")
 
     @property

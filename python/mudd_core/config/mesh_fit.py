@@ -162,7 +162,7 @@ def fit_mesh(mesh: MeshConfig, world: int, shards: int, logical_shards: int, bat
 
 
 def _start(mesh: MeshConfig, world: int, shards: int) -> str:
-    """Return the start of a remedy: a number of ranks, if the user may choose it."""
+    """Return "start --ranks=N, or " for a message if this number of ranks would work, else an empty string."""
     fits = world <= shards and shards % world == world % mesh.expert == 0
     return f"start --ranks={world}, or " if fits else ""
 

@@ -82,7 +82,7 @@ def plan_graph(
 ) -> Planned:
     """Return the graph of a mode (train, evaluate, logits) for ids of `shape` [samples, length].
 
-    config, store: of the model. shards, optional, options: see Model.plan.
+    config and store belong to the model. shards, optional, options: see Model.plan.
     """
     recorder = Recorder(store, training=mode == "train", samples=shape[0], shards=shards)
     names = ("inputs", *optional) if mode == "logits" else ("inputs", "targets", *optional)

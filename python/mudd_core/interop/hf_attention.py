@@ -106,7 +106,7 @@ def _scaling(settings: Settings, longest: int) -> JsonObject:
         found["rope_low_freq"] = read.number(f"{name}.low_freq_factor", 1.0)
         found["rope_high_freq"] = read.number(f"{name}.high_freq_factor", 4.0)
         original = read.whole(f"{name}.original_max_position_embeddings", longest)
-        # transformers prefers the setting outside the object.
+        # transformers prefers the top-level setting to the one in the object.
         found["rope_original_len"] = Reader("hf", settings).whole(
             "original_max_position_embeddings", original
         )

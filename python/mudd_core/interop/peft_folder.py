@@ -184,7 +184,7 @@ def _weights(
 def _layer_of(modules: Mapping[str, Module], name: str, place: str) -> str:
     """Return the mudd_core layer of a module.
 
-    Raise UserError if the base has no such module, or if the module is several layers here.
+    Raise UserError if the base has no such module, or if mudd_core has several layers for the module.
     """
     known = modules.get(name)
     if known is None:

@@ -153,7 +153,10 @@ def table() -> tuple[Row, ...]:
 
 @cache
 def rows_of(grammar: str) -> dict[str, Row]:
-    """Return the keys of a grammar by name, or those of "environment"; empty for our own."""
+    """Return the keys that a program's grammar accepts, by name; empty for mudd_core's own grammar.
+
+    The grammar "environment" has the environment variables.
+    """
     return {row.name: row for row in table() if row.grammar == grammar} if grammar else {}
 
 

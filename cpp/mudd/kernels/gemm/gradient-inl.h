@@ -40,7 +40,7 @@ void pack_left(const From* x, int64_t ldx, const int32_t* x_rows, int64_t rows, 
 // The sums of one block of dW (at most kGradM x kGradN) and its place in the scratch.
 template <class Unit>
 struct GradientBlock {
-  static constexpr int64_t kChunk = kKc * Unit::Left::kPer;  // rows at a time
+  static constexpr int64_t kChunk = kKc * Unit::Left::kPer;  // rows of x and dy that are packed at once
 
   const GradBlock& g;
   Block at;

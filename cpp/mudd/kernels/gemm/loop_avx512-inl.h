@@ -68,8 +68,8 @@ struct Walk {
   "mov 64(%[walk]), %%r14\n\tmov 72(%[walk]), %%r15\n\tlea (%%rdx,%%rdx,2), %%r8\n\t"                        \
   "lea (%%rdx,%%rdx,4), %%r9\n\tlea (%%r9,%%rdx,2), %%rdi\n\tadd %%rsi, %%rdi\n\t"
 
-// Prefetch the part of B that is read a hundred cycles after row i into L1. A panel comes from L2 for every
-// tile, and half of the reorder buffer (the part of one hyper-thread) does not cover that latency.
+// Prefetch into L1 the part of B that the loop reads a hundred cycles after row i. Every tile reads its panel
+// from L2, and half of the reorder buffer (the part of one hyper-thread) does not cover that latency.
 #define MUDD_NEAR_128(i) "prefetcht0 128*" #i "+1024(%%r10)\n\tprefetcht0 128*" #i "+1088(%%r10)\n\t"
 #define MUDD_NEAR_64(i) "prefetcht0 64*" #i "+512(%%r10)\n\t"
 

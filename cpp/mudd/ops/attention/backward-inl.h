@@ -100,8 +100,9 @@ inline void mask_grad(const AttentionSlice& s, int64_t t0, int64_t rows, int64_t
   }
 }
 
-// Operands with the sum along their rows (q, dout, ds_rows), transposed (kt, vt), and with the sum across rows
-// (q_pairs, dout_pairs, keys, p_pairs, ds_pairs). In fp32 rows, pairs and scores share memory.
+// The matmul operands of a backward tile: operands that a matmul sums along their rows (q, dout, ds_rows),
+// transposed operands (kt, vt), and operands that it sums across rows (q_pairs, dout_pairs, keys, p_pairs,
+// ds_pairs). In fp32, rows, pairs and scores share memory.
 template <class U>
 struct GradScratch {
   float *q, *dout, *q_pairs, *dout_pairs, *kv_rows, *kt, *vt, *keys, *p, *ds, *p_pairs, *ds_pairs, *ds_rows, *dk,

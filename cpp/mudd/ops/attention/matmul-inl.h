@@ -187,8 +187,8 @@ inline void strip(const Matmul& p, StripChains<U>& chains, int64_t i) {
   }
 }
 
-// Compute the same bits if B is finite. An infinity or NaN of B reaches only rows that give it a weight, for
-// every strip size.
+// Compute the same bits as the other loops if B is finite. An infinity or NaN in B reaches only rows of C whose
+// coefficient for it is not zero, for every strip size.
 template <bool kTurned, Trim kTrim, Into kInto>
 __attribute__((noinline, cold)) void matmul_without_zeros(const Matmul& p) {
   for (int64_t i = 0; i < p.rows; ++i) {

@@ -30,7 +30,7 @@ _Config = TypeVar("_Config", bound=ModelConfig)
 
 
 class Shaped(Protocol):
-    """A value of a graph or an array."""
+    """An object with a shape: a value of a graph, or an array."""
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -201,7 +201,7 @@ def _in_order(index: Index, seq_len: int) -> bool:
 
 
 def _of_split(split: Split, count: int) -> Int64:
-    """Return the documents of a split if one data set is used for both."""
+    """Return the indices of a split's documents, for one data set of `count` documents that serves both splits."""
     first, second, last = _rounded_ends(count)
     left = last - count  # as in GPT-NeoX, the rounding error moves all ends
     return np.arange(first - left) if split == "train" else np.arange(first - left, second - left)

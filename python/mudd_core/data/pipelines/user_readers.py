@@ -73,7 +73,10 @@ def find_reader(name: str) -> Reader | None:
 
 @dataclass(frozen=True)
 class ReaderTexts:
-    """The items of a reader as one part. empty: this split is held out from the other. utf8: bytes are text."""
+    """The items of a reader, as the only part of a source.
+
+    empty: has no items, because this split is held out from the other. utf8: items of bytes are UTF-8 text.
+    """
 
     split: Split
     reader: Reader

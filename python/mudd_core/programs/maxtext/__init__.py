@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class MaxText(Program):
-    """MUDDFormer's program, and TokenFormer's for models of its family."""
+    """The commands of MUDDFormer's and TokenFormer's programs, which both grew out of MaxText."""
 
     name = grammar = "maxtext"
     files: ClassVar[Mapping[str, str]] = {"train.py": ""}

@@ -14,7 +14,7 @@ from mudd_core.programs.maxtext.keys import CLASS
 from mudd_core.programs.maxtext.keys_classes import CLASSES
 from mudd_core.programs.row import Row, Value
 
-_FILE = "exp.py"  # the program's own name
+_FILE = "exp.py"  # MUDDFormer's program keeps its config classes in this file
 
 
 def class_of(name: str, yml: str, rows: Mapping[str, Row], hint: str) -> tuple[dict[str, Value], str]:

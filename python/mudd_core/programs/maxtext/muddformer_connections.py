@@ -145,7 +145,7 @@ def mixing(model: MUDDFormerConfig, *, fixed: bool) -> Iterator[Entry]:
 
 
 def mixing_shapes(model: MUDDFormerConfig, *, fixed: bool) -> dict[str, tuple[int, ...]]:
-    """Shapes of the connections' tensors, those of dead streams among them."""
+    """Return the shapes of the connections' tensors, including tensors of streams that nothing reads."""
     shapes: dict[str, tuple[int, ...]] = {}
     if model.postnorm and not fixed:
         shapes[f"decoder/mudd_postnorm_{model.n_layer - 1}/scale"] = (model.d_model,)

@@ -92,7 +92,7 @@ def merged(parts: Iterable[Found]) -> Found:
 
 
 def tags_of(found: Found) -> dict[str, float]:
-    """The statistics by the tags of MUDDFormer's program."""
+    """Return the statistics under the tags that MUDDFormer's program writes."""
     tags: dict[str, float] = {}
     for place, one in found.items():
         kind, layer = place.split("/")

@@ -20,10 +20,10 @@ _MOST_FILES = 16  # that inherit one from another
 
 @dataclass
 class Yml:
-    """Keys of a file and of those that it inherits from.
+    """The keys of a yml file, merged with the files that it inherits from.
 
-    values: with the file's own on top. defaults: those of the file at the bottom. origin: the file that set a key.
-    files: the one asked for first. twice: lines about keys that a file has twice.
+    values: the merged keys; a file overrides its base. defaults: the keys of the last base. origin: the file that set
+    a key. files: all files, the requested one first. twice: lines about keys that a file has twice.
     """
 
     values: dict[str, Value] = field(default_factory=dict)
@@ -33,7 +33,7 @@ class Yml:
     twice: list[str] = field(default_factory=list)
 
     def unknown(self, known: Collection[str]) -> list[str]:
-        """Keys that are not among the known ones."""
+        """Return the keys that are not known."""
         return sorted(set(self.values) - set(known))
 
 

@@ -56,7 +56,7 @@ def add_text(
 
 
 def with_text(components: Components, config: Config, text: Prepared) -> Components:
-    """Return the components with this text."""
+    """Return a copy of the components that trains and validates on the prepared text."""
     from mudd_core.data.rows import Shown
 
     held = text.rows("valid", row_shape(config)).rows

@@ -73,7 +73,7 @@ def with_source_tokenizer(config: Config, folder: RunFolder | None) -> tuple[Con
 def require_same_ids(
     path: str, source: SourceTokenizer, own: TokenizerSource, name: str, way_out: str = ""
 ) -> None:
-    """Raise UserError if the tokenizer of data.tokenizer has other ids than that of the weights.
+    """Raise UserError if the tokenizer of data.tokenizer has other ids than the tokenizer of the weights.
 
     way_out: remedy in the message, if it is not to omit data.tokenizer.
     """

@@ -43,8 +43,8 @@ class LearningWatch:
         self._validation = recorded.last
 
     def took_step(self, record: StepRecord, *, logged: bool) -> None:
-        """Look at an update that was made or skipped."""
-        while self._losses and self._losses[-1][0] >= record.step:  # the run has gone back
+        """Check an update, which may have been skipped, and warn if the run does not learn."""
+        while self._losses and self._losses[-1][0] >= record.step:  # after a rewind
             self._losses.pop()
         self._targets.append(record.targets)
         if len(self._targets) == WINDOW:

@@ -16,15 +16,15 @@ from mudd_core.config import TrainConfig
 from mudd_core.run.records.engine import StepReport, kept
 from mudd_core.run.records.events import Rewind
 
-WINDOW = 128  # kept updates that the spike rule compares with
+WINDOW = 128  # the last updates that were not skipped; the spike rule compares with them
 SIGMAS = 6.0
 
 
 class UpdateGuard:
-    """Skips, spikes and rewinds of a run, and where it is in the order of batches.
+    """The skips, spikes and rewinds of a run, and its position in the order of batches.
 
-    anchor: the newest checkpoint that train.save_every asked for, none of a stop or of SIGUSR2, so that stops change
-    no bit of a run that goes back. spoilt: the engine holds numbers that are not finite.
+    anchor: the newest checkpoint that train.save_every requested. Checkpoints of a stop or of SIGUSR2 do not count, so
+    a stop changes no bit of a run that rewinds. spoilt: the engine's state has values that are not finite.
     """
 
     def __init__(self, train: TrainConfig) -> None:

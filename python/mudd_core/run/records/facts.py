@@ -70,7 +70,7 @@ def bits_text(facts: Mapping[str, Json]) -> str:
 
 
 DATA_FACT = "data"  # the fingerprint of the token cache
-SEAL_FACT = "data_seal"  # the seal of the token cache
+SEAL_FACT = "data_seal"  # the SHA-256 of the token cache's content (data/cache/file.py)
 
 
 def data_fingerprint(facts: Mapping[str, Json]) -> str:

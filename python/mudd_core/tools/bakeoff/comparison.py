@@ -104,7 +104,7 @@ def _with_parameters(config: Config, wanted: int, vocab_size: int) -> Config:
 
 
 def equal_flops(candidates: Sequence[Candidate], vocab_size: int) -> tuple[Candidate, ...]:
-    """All with the first one's FLOPs over the whole training, by their number of steps; models stay."""
+    """Return the candidates with numbers of steps that make the FLOPs of all trainings equal to the first one's."""
     wanted = total_cost(candidates[0], vocab_size)
     evened = []
     for one in candidates:
@@ -114,7 +114,7 @@ def equal_flops(candidates: Sequence[Candidate], vocab_size: int) -> tuple[Candi
 
 
 def with_steps(config: Config, steps: int, checks: int = 8) -> Config:
-    """The config with so many steps, validated (and saved, to resume) about `checks` times."""
+    """Return the config with this number of steps, validated (and saved, to resume) about `checks` times."""
     every = max(1, steps // checks)
     train = dataclasses.replace(
         config.train,

@@ -79,13 +79,13 @@ class ComparedRun:
 
     @property
     def peak_memory(self) -> int:
-        """The largest resident memory that the ends of the run recorded, in bytes; 0 where none did."""
+        """Peak resident memory in bytes, the largest over all starts of the run; 0 if none was recorded."""
         sizes = (event.get(PEAK_MEMORY) for event in self.records.events)
         return max((size for size in sizes if isinstance(size, int)), default=0)
 
     @property
     def state(self) -> str:
-        """How far the run is, for people."""
+        """Progress of the run, as text."""
         steps, summary = self.records.config.train.steps, self.records.summary
         if self.until is not None:
             return f"up to step {self.until:,} of {steps:,}"

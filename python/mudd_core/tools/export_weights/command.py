@@ -31,7 +31,7 @@ from mudd_core.tools.export_weights.probe import difference, probe_logits
 
 
 def main(words: Sequence[str]) -> int:
-    """Run the command; 1 if the folder does not give the run's logits (it is removed then)."""
+    """Run the command; return 1 and remove the folder if its logits differ from the run's."""
     return by_ranks(words, Ranks())
 
 

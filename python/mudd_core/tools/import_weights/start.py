@@ -108,7 +108,10 @@ def narrow_kind(source: Path) -> str:
 
 
 def fits(tensor: StoredTensor, kind: str) -> bool:
-    """Whether the converted values fit into a 16-bit type as they are; reads them, and so finds those that are bad."""
+    """Return True if the 16-bit type `kind` represents the converted values exactly.
+
+    Reading them raises an error if one cannot be converted.
+    """
     values = np.asarray(tensor)
     return bool(kind) and is_exact(values, kind)
 
@@ -116,9 +119,9 @@ def fits(tensor: StoredTensor, kind: str) -> bool:
 def first_parts(
     config: Config, weights: Mapping[str, StoredTensor], found: Mapping[str, str]
 ) -> list[StatePart]:
-    """The state to save, one tensor at a time, its frozen matrices in the types of train.frozen_dtype.
+    """Return the state to save, one tensor at a time, with frozen matrices in the types of train.frozen_dtype.
 
-    found: names of the weights that fit into a 16-bit type as they are, and the type.
+    found: the 16-bit type of each weight that it represents exactly, by name.
     """
     model = Model(config.model, booked_only=True)
     types = frozen_types(model.store, config, found, resumed=False)

@@ -11,19 +11,19 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-GRADIENT_BYTES = 4  # of a weight, between nodes
-WEIGHT_BYTES = 4  # as the gather moves them, in bf16 runs too
-BACKWARD = 2 / 3  # of the time of a step
-HIDDEN_UP_TO = 0.6  # communication over computation that a backward pass covers
-EXPERTS, STAGES, CONTEXT, TENSOR = 8, 4, 8, 4  # nodes of a group of each axis
-MICRO_BATCHES = 8  # of a pipeline
-_STREAM = 4  # bytes of a number of the residual stream
-_TOTALS_BYTES = 8 / 4096  # of a weight: a double for each block of the norm
+GRADIENT_BYTES = 4  # bytes of a gradient element that nodes exchange
+WEIGHT_BYTES = 4  # bytes of a weight that a gather moves, in bf16 runs too
+BACKWARD = 2 / 3  # fraction of a step's time
+HIDDEN_UP_TO = 0.6  # largest ratio of communication time to computation time that a backward pass hides
+EXPERTS, STAGES, CONTEXT, TENSOR = 8, 4, 8, 4  # nodes in a group of each mesh axis
+MICRO_BATCHES = 8  # in a step of a pipeline
+_STREAM = 4  # bytes of an element of the residual stream
+_TOTALS_BYTES = 8 / 4096  # bytes for each weight: one double for each block of the norm
 
 
 @dataclass(frozen=True)
 class Network:
-    """What joins the nodes. latency: seconds of a message. bandwidth: bytes a second of a node, each way."""
+    """The network between nodes. latency: seconds for a message. bandwidth: bytes/s of a node in each direction."""
 
     name: str
     latency: float

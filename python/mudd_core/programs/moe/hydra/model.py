@@ -134,12 +134,15 @@ def imported_folder(weights: str, name: str) -> Path:
 
 
 def fields_of_model(model: ModelConfig) -> list[str]:
-    """The paths of a model's fields."""
+    """Return the paths of a model's fields."""
     return [info.path for info in walk(model, "model.")]
 
 
 def batch_notes(settings: Mapping[str, Setting], config: Config, devices: int, ranks: int) -> list[str]:
-    """A line on the batch of one device where its size is typed, with the way to the batch of several."""
+    """Return a note about the global batch if the command sets only the batch of a device, else nothing.
+
+    The note names the setting that multiplies the batch by a number of devices.
+    """
     setting = settings.get(DEVICE_BATCH)
     whole = settings.get(GLOBAL_BATCH)
     if setting is None or not setting.word or devices > 1 or (whole is not None and whole.word):
@@ -157,7 +160,10 @@ def batch_notes(settings: Mapping[str, Setting], config: Config, devices: int, r
 
 
 def with_scope(applied: Applied) -> tuple[Applied, list[str]]:
-    """Let the balance loss average over the whole micro-batch, as there, where it is one run; else a line on it."""
+    """Average the balance loss over the whole micro-batch, as the benchmark does, if it is one graph run.
+
+    Otherwise return a line that says so.
+    """
     config = applied.config
     mixture, typed = mixture_of(config.model), applied.origins.get(_SCOPE)
     if (
