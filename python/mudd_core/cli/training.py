@@ -208,10 +208,10 @@ def _saved(config: Config, summary: Summary) -> str:
 def _adopted(store: RunStore, asked: Config, request: Request) -> Config:
     """Return the config to run; print a note if its file has changed. A UserError may say how to train longer."""
     from mudd_core.run.store.config_source import changed_file, of_facts, require_registered
+    from mudd_core.run.store.identity import require_weights
     from mudd_core.run.store.json_files import facts_of, read_saved_config
     from mudd_core.run.store.own_code import as_saved
     from mudd_core.run.store.resumed_config import advice
-    from mudd_core.run.store.unfinished_import import require_weights
 
     require_weights(store.folder)
     note, facts, store.source = "", facts_of(store.folder), request.source

@@ -13,7 +13,9 @@ from typing import Protocol
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.regular_files import open_regular
+from mudd_core.run.store.fetch import finish_fetch
 from mudd_core.run.store.folder_lock import FolderLock, InUseError
+from mudd_core.run.store.mirror import Mirror
 from mudd_core.run.store.run_folder import RunFolder
 
 
@@ -39,6 +41,20 @@ def locked(folder: RunFolder, holder: Holder) -> FolderLock:
         lock = FolderLock(folder)
     _holders[lock.folder] = holder
     return lock
+
+
+def opened(folder: RunFolder, holder: Holder) -> tuple[FolderLock, Mirror | None]:
+    """Lock a folder, fetch its missing files if it has a URL, and return the lock and the mirror of that URL."""
+    mirror = Mirror(folder) if folder.url else None
+    lock = locked(folder, holder)
+    try:
+        finish_fetch(lock.folder)
+        if mirror is not None:
+            mirror.fetch(print)
+    except BaseException:
+        lock.close()
+        raise
+    return lock, mirror
 
 
 def _released(folder: RunFolder) -> bool:

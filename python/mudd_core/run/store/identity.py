@@ -1,16 +1,36 @@
-"""The identity of a run: the id and the facts of run.json."""
+"""The config and the identity of a run in its folder, as a start adopts, checks and writes them on rank 0."""
 
 from __future__ import annotations
 
 import secrets
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from mudd_core.base.errors import UserError
+from mudd_core import _core
+from mudd_core.base.errors import UserError, write_error
+from mudd_core.base.members import object_in
+from mudd_core.base.paths import IMPORTED
+from mudd_core.base.regular_files import read_bytes
 from mudd_core.base.types import Json, JsonObject
-from mudd_core.run.records.facts import SEAL_FACT
+from mudd_core.config import Config, Difference, with_bound_values
+from mudd_core.run.records.events import Summary
+from mudd_core.run.records.facts import SEAL_FACT, bits_back_at, change_of_bits
+from mudd_core.run.store import own_code
+from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.config_source import MEMBER, ConfigSource
+from mudd_core.run.store.json_files import (
+    facts_of,
+    finished_summary,
+    keep_epochs,
+    read_config_file,
+    read_saved_config,
+    run_id_of,
+    write_config,
+    write_facts,
+)
+from mudd_core.run.store.resumed_config import bound_facts, moved_along, resumed_config, with_earlier_values
 from mudd_core.run.store.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -41,3 +61,111 @@ def identity(
     known = {name: value for name, value in facts.items() if value is not None}
     # An imported run has its facts only after the first start.
     return {**(saved or fresh), **known, **({} if source is None else {MEMBER: source.to_dict()})}
+
+
+def config_to_run(
+    folder: RunFolder, asked: Config, done: Callable[[], int]
+) -> tuple[Config, list[Difference]]:
+    """Return the asked config in a new folder, else the saved one with the asked free fields, and what they change.
+
+    done: returns the updates of the run so far. UserError as RunStore.adopt.
+    """
+    if not folder.holds_run:
+        return with_bound_values(asked), []
+    facts = facts_of(folder)
+    asked = own_code.as_saved(asked, folder, facts)
+    asked = moved_along(asked, read_config_file(folder), folder)
+    saved = read_saved_config(folder)
+    return resumed_config(saved, with_earlier_values(asked, saved, facts), done())
+
+
+def write_identity(
+    folder: RunFolder, config: Config, facts: Mapping[str, Json], source: ConfigSource | None
+) -> str:
+    """Write config, identity and copies of the user's code, recover checkpoints, and return the run's id.
+
+    facts: as identity.
+    """
+    saved, facts = facts_of(folder), {**facts, **own_code.facts_of(config)}
+    if not saved:
+        facts |= bound_facts(config)
+    run = identity(folder, saved, facts, source)
+    run_id = run_id_of(folder, run)
+    keep_epochs(folder)  # config.json may gain fields later
+    # The config first: if the run is killed before the next line, the config identifies the folder as a run.
+    write_config(folder, config)
+    write_files(folder, own_code.copies_of(config))
+    _replace_facts(folder, saved, run)
+    if obstacle := own_code.remember_code(run_id, config):
+        print(f"note: other commands on this run need --trust-code: {obstacle}", file=sys.stderr)
+    Checkpoints(folder).recover()
+    return run_id
+
+
+def write_files(folder: RunFolder, files: Mapping[str, bytes]) -> None:
+    """Write files that commands on the run read; SaveError if that fails."""
+    for name, data in files.items():
+        file = folder.path / name
+        try:
+            if not file.is_file() or read_bytes(file) != data:
+                _core.replace_file(str(file), data)
+        except OSError as error:
+            raise write_error(file, error) from error
+
+
+def write_bits(folder: RunFolder, facts: Mapping[str, Json], step: int) -> str:
+    """Write what decides the bits after this step to run.json, and return a note if that changes, else ''."""
+    saved = facts_of(folder)
+    now, note = change_of_bits(saved, facts, step)
+    _replace_facts(folder, saved, now)
+    return note
+
+
+def write_bits_back_at(folder: RunFolder, step: int) -> None:
+    """Write run.json of a run that goes back to this step."""
+    saved = facts_of(folder)
+    _replace_facts(folder, saved, bits_back_at(saved, step))
+
+
+def _replace_facts(folder: RunFolder, saved: JsonObject, now: JsonObject) -> None:
+    if now != saved:
+        write_facts(folder, now)
+
+
+def unchanged_summary(folder: RunFolder, config: Config, checkpoints: Checkpoints) -> Summary | None:
+    """Return the summary of a finished run; None if something is left to do, or if its weights were removed."""
+    found, train = finished_summary(folder, config), config.train
+    if found is None or not train.save or checkpoints.steps():
+        return found
+    if train.save_policy == "best" and found.best_step is None:  # no validation was finite
+        return found
+    print(f"note: {folder} was finished, but its checkpoints are gone: it trains again", file=sys.stderr)
+    return None
+
+
+TRAINED_ON = "that the model was trained on"  # data.recipe_text of an import whose settings name no text
+_OF_IMPORT = {"run_id", "started"}  # run.json of an import; the first start of a training adds facts
+
+
+def is_unfinished_import(run: RunFolder) -> bool:
+    """Return True if an import started in a folder that has no checkpoint.
+
+    Imports of older versions wrote directly into the folder, so a kill could leave it in this state.
+    """
+    if not run.holds_run or Checkpoints(run).steps():
+        return False
+    if (run.path / IMPORTED).is_dir():
+        return True
+    if run.has_identity:
+        return set(object_in(run.run_file)) == _OF_IMPORT
+    data = object_in(run.config_file).get("data")
+    return isinstance(data, dict) and data.get("recipe_text") == TRAINED_ON
+
+
+def require_weights(run: RunFolder) -> None:
+    """Raise UserError for a folder of a killed import, in which a start would train random weights."""
+    if is_unfinished_import(run):
+        raise UserError(
+            f"[workdir] {run} is of an import that was broken off: it has no checkpoint with the imported weights. "
+            "Repeat that import or tune command, or give another --workdir"
+        )

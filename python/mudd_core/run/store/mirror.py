@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 
 from mudd_core.base.errors import SaveError, UserError
@@ -110,13 +111,13 @@ class Mirror:
         self._files.write(manifest, f"{there}/{MANIFEST}")
         self._uploaded[step] = manifest
 
-    def drop_missing(self) -> str:
-        """Remove remote steps that were deleted here; return the error message, or an empty string."""
+    def drop_missing(self) -> None:
+        """Remove remote steps that were deleted here; print a warning if that fails."""
         try:
             self._drop_missing()
         except Exception as error:
-            return f"{self.url}: {str(error) or type(error).__name__}; steps that are gone here stay there for now"
-        return ""
+            reason = f"{self.url}: {str(error) or type(error).__name__}"
+            print(f"warning: {reason}; steps that are gone here stay there for now", file=sys.stderr)
 
     def _drop_missing(self) -> None:
         """Remove the steps, each manifest first."""
@@ -148,3 +149,10 @@ class Mirror:
             self._push_logs()
         except Exception as error:
             raise SaveError(f"[save] {self.url}: {str(error) or type(error).__name__}") from error
+
+    def push_last_logs(self) -> None:
+        """Upload the last lines of the logs; print a warning if that fails."""
+        try:
+            self.push_logs()
+        except SaveError as error:
+            print(f"warning: {error}", file=sys.stderr)

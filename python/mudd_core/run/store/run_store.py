@@ -8,40 +8,34 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from mudd_core import _core
 from mudd_core.base.errors import ReportedElsewhereError, SaveError, write_error
 from mudd_core.base.members import build
-from mudd_core.base.regular_files import read_bytes
 from mudd_core.base.types import Json, JsonObject
 from mudd_core.checkpoint import Checkpoint, StatePart
 from mudd_core.config import Config, Difference, from_dict, to_dict, with_bound_values
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.records.events import EventName, Summary
-from mudd_core.run.records.facts import bits_back_at, change_of_bits
-from mudd_core.run.store import own_code
 from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.config_source import ConfigSource
-from mudd_core.run.store.fetch import finish_fetch
 from mudd_core.run.store.folder_lock import FolderLock
-from mudd_core.run.store.holders import locked
-from mudd_core.run.store.identity import identity
+from mudd_core.run.store.holders import opened
+from mudd_core.run.store.identity import (
+    config_to_run,
+    require_weights,
+    unchanged_summary,
+    write_bits,
+    write_bits_back_at,
+    write_files,
+    write_identity,
+)
 from mudd_core.run.store.json_files import (
     facts_of,
-    finished_summary,
-    keep_epochs,
-    read_config_file,
-    read_saved_config,
-    run_id_of,
-    write_config,
-    write_facts,
     write_summary,
 )
 from mudd_core.run.store.logs import Logs
 from mudd_core.run.store.metrics import RecordedValidations, validations_of
 from mudd_core.run.store.mirror import Mirror
-from mudd_core.run.store.resumed_config import bound_facts, moved_along, resumed_config, with_earlier_values
 from mudd_core.run.store.run_folder import RunFolder
-from mudd_core.run.store.unfinished_import import require_weights
 
 
 class RunStore:
@@ -53,21 +47,16 @@ class RunStore:
     """
 
     def __init__(self, folder: RunFolder, ranks: Ranks | None = None) -> None:
-        """Lock the work directory; raise UserError if it is in use or foreign.
-
-        If the folder has a URL, missing files are downloaded.
-        """
+        """Lock the work directory and download missing files; raise UserError if it is in use or foreign."""
         self._ranks = ranks or Ranks()
         self._comm = self._ranks.comm if self._ranks.world > 1 else None
-        self._lock: FolderLock | None = None
-        self._mirror: Mirror | None = None
         self.ended = False
-        self._on_first(lambda: self._open(folder))
-        self.folder = self._ranks.shared(
-            lambda: folder if self._lock is None else self._lock.folder,
-            str,
-            lambda path: RunFolder(Path(path), folder.url),
+        held: tuple[FolderLock | None, Mirror | None] = self._ranks.together(
+            lambda: opened(folder, self) if self._ranks.first else (None, None)
         )
+        self._lock, self._mirror = held
+        own = folder if self._lock is None else self._lock.folder
+        self.folder = self._ranks.shared(lambda: own, str, lambda path: RunFolder(Path(path), folder.url))
         self.config: Config | None = None
         self.source: ConfigSource | None = (
             None  # source of the requested config, if it came from files; on rank 0
@@ -77,18 +66,6 @@ class RunStore:
         self.save_error: Exception | None = None
         self._checkpoints = Checkpoints(self.folder)
         self.logs = Logs(self.folder)
-
-    def _open(self, folder: RunFolder) -> None:
-        """Lock the folder and download missing files."""
-        self._mirror = Mirror(folder) if folder.url else None
-        self._lock = locked(folder, self)
-        try:
-            finish_fetch(self._lock.folder)
-            if self._mirror is not None:
-                self._mirror.fetch(print)
-        except BaseException:
-            self._lock.close()
-            raise
 
     def _on_first(self, action: Callable[[], None]) -> None:
         """Run an action on rank 0; its error ends all ranks."""
@@ -117,15 +94,8 @@ class RunStore:
     def adopted(self, asked: Config) -> tuple[Config, list[Difference]]:
         """Do the part of `adopt` on rank 0."""
         require_weights(self.folder)
-        changed: list[Difference] = []
         self.config = with_bound_values(asked)
-        if self.folder.holds_run:
-            facts = facts_of(self.folder)
-            asked = own_code.as_saved(asked, self.folder, facts)
-            asked = moved_along(asked, read_config_file(self.folder), self.folder)
-            saved = read_saved_config(self.folder)
-            asked = with_earlier_values(asked, saved, facts)
-            self.config, changed = resumed_config(saved, asked, self.newest_step())
+        self.config, changed = config_to_run(self.folder, asked, self.newest_step)
         return self.config, changed
 
     def resolve(self, config: Config) -> None:
@@ -150,23 +120,10 @@ class RunStore:
         config = self.config
         assert config is not None
         return self._ranks.shared(
-            lambda: self._finished(config),
+            lambda: unchanged_summary(self.folder, config, self._checkpoints),
             lambda found: None if found is None else dataclasses.asdict(found),
             lambda raw: None if raw is None else build(Summary, raw, self.folder.summary_file),
         )
-
-    def _finished(self, config: Config) -> Summary | None:
-        """Do the part of `summary` on rank 0."""
-        found, train = finished_summary(self.folder, config), config.train
-        if found is None or not train.save or self._checkpoints.steps():
-            return found
-        if train.save_policy == "best" and found.best_step is None:  # no validation was finite
-            return found
-        print(
-            f"note: {self.folder} was finished, but its checkpoints are gone: it trains again",
-            file=sys.stderr,
-        )
-        return None
 
     def has_checkpoint(self) -> bool:
         """Return True if there is a step to resume from."""
@@ -182,51 +139,20 @@ class RunStore:
         facts: inputs of the weights besides the config (data fingerprint, vocabulary); None if unknown. Raise UserError
         if the saved facts differ. into: the parts into which a verified checkpoint is read; every rank reads its own.
         """
-        self.run_id = self._ranks.from_first(lambda: self._identify(facts))
+        assert self.config is not None
+        write = partial(write_identity, self.folder, self.config, facts)
+        self.run_id = self._ranks.from_first(lambda: write(self.source))
         found = self._ranks.together(
             lambda: self._checkpoints.load_newest(self.run_id, into, comm=self._comm)
         )
-        self._require_same_step(found)
-        self._on_first(lambda: self.open_logs(found.step if found else 0))
+        step = found.step if found else 0
+        self._ranks.agree({"newest checkpoint that verifies": step})
+        self._on_first(lambda: self.open_logs(step))
         return found
-
-    def _require_same_step(self, found: Checkpoint | None) -> None:
-        self._ranks.agree({"newest checkpoint that verifies": found.step if found else 0})
-
-    def _identify(self, facts: Mapping[str, Json]) -> str:
-        """Write config and identity and return the run's id, on rank 0."""
-        assert self.config is not None
-        saved, facts = facts_of(self.folder), {**facts, **own_code.facts_of(self.config)}
-        if not saved:
-            facts |= bound_facts(self.config)
-        run = identity(self.folder, saved, facts, self.source)
-        run_id = run_id_of(self.folder, run)
-        keep_epochs(self.folder)  # config.json may gain fields later
-        # The config first: if the run is killed before the next line, the config identifies the folder as a run.
-        write_config(self.folder, self.config)
-        self._write_files(own_code.copies_of(self.config))
-        if run != saved:
-            write_facts(self.folder, run)
-        if obstacle := own_code.remember_code(run_id, self.config):
-            print(f"note: other commands on this run need --trust-code: {obstacle}", file=sys.stderr)
-        self._checkpoints.recover()
-        return run_id
 
     def record_bits(self, facts: Mapping[str, Json], step: int) -> str:
         """Write the facts about the bits from this step on to run.json; return a note if they change, else ''."""
-
-        def record() -> str:
-            saved = facts_of(self.folder)
-            now, note = change_of_bits(saved, facts, step)
-            self._replace_facts(saved, now)
-            return note
-
-        found: str = self._ranks.from_first(record)
-        return found
-
-    def _replace_facts(self, saved: JsonObject, now: JsonObject) -> None:
-        if now != saved:
-            write_facts(self.folder, now)
+        return str(self._ranks.from_first(lambda: write_bits(self.folder, facts, step)))
 
     def open_logs(self, step: int) -> None:
         """Open the logs on rank 0 and remove entries after the step."""
@@ -234,16 +160,7 @@ class RunStore:
 
     def keep_files(self, files: Mapping[str, bytes]) -> None:
         """Write files for commands that read the run, such as its tokenizer; raise SaveError if that fails."""
-        self._on_first(lambda: self._write_files(files))
-
-    def _write_files(self, files: Mapping[str, bytes]) -> None:
-        for name, data in files.items():
-            file = self.folder.path / name
-            try:
-                if not file.is_file() or read_bytes(file) != data:
-                    _core.replace_file(str(file), data)
-            except OSError as error:
-                raise write_error(file, error) from error
+        self._on_first(lambda: write_files(self.folder, files))
 
     def rewind(self, step: int, into: Sequence[StatePart]) -> Checkpoint:
         """Return to the checkpoint of this step, or to the newest earlier one that verifies.
@@ -251,7 +168,7 @@ class RunStore:
         Later checkpoints and log entries are removed, because the run has left that path. into: as in `begin`.
         """
         found = self._ranks.together(lambda: self._checkpoints.go_back(step, self.run_id, into, self._comm))
-        self._require_same_step(found)
+        self._ranks.agree({"newest checkpoint that verifies": found.step})
         self._on_first(lambda: self._drop_after(found.step))
         return found
 
@@ -260,13 +177,12 @@ class RunStore:
         try:
             # Checkpoints before log entries: a resume from one of them needs its entries.
             self._checkpoints.drop_after(step, self.run_id)
-            if self._mirror is not None and (obstacle := self._mirror.drop_missing()):
-                print(f"warning: {obstacle}", file=sys.stderr)
+            if self._mirror is not None:
+                self._mirror.drop_missing()
             self.logs.close_rows()
         except OSError as error:
             raise write_error(self.folder, error) from error
-        saved = facts_of(self.folder)
-        self._replace_facts(saved, bits_back_at(saved, step))
+        write_bits_back_at(self.folder, step)
         self.open_logs(step)
 
     def validations(self, step: int) -> RecordedValidations:
@@ -320,13 +236,14 @@ class RunStore:
 
     def settle(self) -> None:
         """Retry failed uploads once, before the end; raise SaveError if that fails."""
-        self._on_first(self._push)
 
-    def _push(self) -> None:
-        if self._mirror is not None:
-            self._mirror.push()
-            if self.save_error is self._upload_error:
-                self.save_error = None
+        def push() -> None:
+            if self._mirror is not None:
+                self._mirror.push()
+                if self.save_error is self._upload_error:
+                    self.save_error = None
+
+        self._on_first(push)
 
     def _sync_logs(self) -> None:
         """Sync the logs before a step is committed; raise SaveError if that fails."""
@@ -340,14 +257,15 @@ class RunStore:
 
     def finish(self, summary: Summary) -> None:
         """Write summary.json after the last log entry; raise SaveError if an entry is not on disk."""
-        self._on_first(lambda: self._write_summary(summary))
-        self.ended = True
 
-    def _write_summary(self, summary: Summary) -> None:
-        self.logs.sync()
-        write_summary(self.folder, summary)
-        if self._mirror is not None:
-            self._mirror.push_logs()
+        def write() -> None:
+            self.logs.sync()
+            write_summary(self.folder, summary)
+            if self._mirror is not None:
+                self._mirror.push_logs()
+
+        self._on_first(write)
+        self.ended = True
 
     def close(self) -> None:
         """Close the logs and release the lock; raise SaveError if a log cannot be written."""
@@ -355,14 +273,8 @@ class RunStore:
             return
         try:
             self.logs.close()
-            self._mirror_last_lines()
+            mirror, self._mirror = self._mirror, None
+            if mirror is not None and self.config is not None:
+                mirror.push_last_logs()
         finally:
             self._lock.close()
-
-    def _mirror_last_lines(self) -> None:
-        mirror, self._mirror = self._mirror, None
-        if mirror is not None and self.config is not None:
-            try:
-                mirror.push_logs()
-            except SaveError as error:
-                print(f"warning: {error}", file=sys.stderr)

@@ -34,9 +34,9 @@ from mudd_core.run.records.events import EventName
 from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.fetch import staged
 from mudd_core.run.store.folder_lock import FolderLock
+from mudd_core.run.store.identity import TRAINED_ON, is_unfinished_import
 from mudd_core.run.store.run_folder import UNFINISHED, RunFolder
 from mudd_core.run.store.saved_run import fetch_run
-from mudd_core.run.store.unfinished_import import TRAINED_ON, is_unfinished_import
 from mudd_core.tools.import_weights.start import with_tokenizer
 
 if TYPE_CHECKING:
