@@ -1,1 +1,1 @@
-"""The training loop: updates, validations, saves, recovery, and how a run ends."""
+"""The training loop: updates, validations, saves, recovery, stops and the end of a run."""

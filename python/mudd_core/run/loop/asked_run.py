@@ -1,4 +1,4 @@
-"""The first arguments of a Trainer: a config and a work directory, or the folder of a run that has both."""
+"""The first two arguments of a Trainer: a config and a work directory, or the folder of a run instead of both."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from mudd_core.run.store.run_store import RunStore
 def asked_run(
     config: Config | str | Path | None, workdir: str | Path | RunStore | None, *, trust_code: bool = False
 ) -> tuple[Config, str | Path | RunStore | None]:
-    """(config, work directory) of a Trainer's first two arguments; the folder of a run brings both.
+    """Return (config, work directory) for a Trainer's first two arguments; the folder of a run provides both.
 
-    trust_code: the code in the folder of a run may run, wherever the run was started. UserError where the run needs
-    what a config file registers, or where another folder is given beside its own.
+    trust_code: allow the code in the folder of a run to run, also if the run was started elsewhere. Raise UserError if
+    the run needs objects that its config file registers, or if a run's folder and another work directory are passed.
     """
     if not isinstance(config, str | Path):
         return run_config(config), workdir
@@ -32,19 +32,19 @@ def asked_run(
         return _named(config), workdir
     if workdir is not None:
         raise UserError(
-            f"[Trainer] workdir: expected none beside {path}, the folder of a run, got '{workdir}'; leave it out, or "
+            f"[Trainer] workdir: expected none with {path}, the folder of a run, got '{workdir}'; leave it out, or "
             "give a config and the new folder"
         )
     _require_registered(run)
     run_copies(run)
     found = read_saved_config(run)
     if Checkpoints(run).newest() >= found.train.stop_at:
-        found = replace_path(found, "train.stop_at", 0)  # it has stopped there
+        found = replace_path(found, "train.stop_at", 0)  # the run has stopped at that step already
     return found, path
 
 
 def _named(name: str | Path) -> Config:
-    """The config of a name; a folder or a run that is not there gets an error of its own."""
+    """Return the config of a name. Raise UserError with advice if the name looks like a folder or a run."""
     try:
         return run_config(name)
     except UserError:
@@ -68,12 +68,12 @@ def _named(name: str | Path) -> Config:
 def _runs_in(folder: Path) -> list[str]:
     try:
         return [str(entry) for entry in folder.iterdir() if RunFolder(entry).has_identity]
-    except OSError:  # not there, or no folder
+    except OSError:  # there is no such folder
         return []
 
 
 def _require_registered(run: RunFolder) -> None:
-    """UserError with what to type, where the data of a run need what its config file registers."""
+    """Raise UserError with the call to type if the run's data need objects that its config file registers."""
     source = of_facts(read_facts(run))
     if source is None:
         return

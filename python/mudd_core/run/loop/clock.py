@@ -1,4 +1,4 @@
-"""The time that a run still needs, by the times of its steps, validations and saves so far."""
+"""An estimate of the remaining time of a run, from the times of its steps, validations and saves so far."""
 
 from __future__ import annotations
 
@@ -6,21 +6,24 @@ import math
 
 
 class Clock:
-    """Times of steps, validations and saves, and the time that all the rest will take."""
+    """The measured times of steps, validations and saves, and an estimate for the remaining ones."""
 
     def __init__(
         self, steps: int, eval_every: int, save_every: int, eval_tokens_per_step_token: float, start: int = 0
     ) -> None:
-        """Take the tokens of a validation over those of a step, to guess its time, and train.period_start."""
+        """Store the schedule. start: train.period_start.
+
+        eval_tokens_per_step_token: tokens of a validation over tokens of a step, to guess the first validation's time.
+        """
         self._steps, self._start = steps, start
         self._every = {"eval": eval_every, "save": save_every}
-        self._step_seconds = math.nan  # running mean that forgets
+        self._step_seconds = math.nan  # exponential moving average
         self._last: dict[str, float] = {}
         self._eval_ratio = eval_tokens_per_step_token
 
     def took_step(self, seconds: float) -> None:
-        """Take in the time of one more step."""
-        # The first step also plans and touches memory: the second replaces it.
+        """Record the time of one more step."""
+        # The first step also plans the graph and touches memory, so the second replaces its time.
         known = self._step_seconds
         if math.isnan(known) or not self._last.get("warm"):
             self._last["warm"] = 0.0 if math.isnan(known) else 1.0
@@ -29,7 +32,7 @@ class Clock:
             self._step_seconds = known + 0.05 * (seconds - known)
 
     def took(self, what: str, seconds: float) -> None:
-        """what: 'eval' or 'save'."""
+        """Record the time of a validation or save. what: 'eval' or 'save'."""
         self._last[what] = seconds
 
     def _left(self, what: str, step: int) -> int:
@@ -40,15 +43,18 @@ class Clock:
         return periodic + int(at_end)
 
     def seconds_left(self, step: int) -> float:
-        """From behind the update `step` to the end, what is due at this step included; NaN before the first."""
+        """Return the seconds from update `step` to the end of the run; NaN before the first update.
+
+        They include a validation and a save that are due at this step.
+        """
         return self._left_at(step, step, self._step_seconds)
 
     def seconds_ahead(self, step: int, step_seconds: float) -> float:
-        """Return the same before the first update after `step`, with a guess of the seconds of an update."""
+        """Return the same after the work that is due at `step`, with a guess of the seconds of an update."""
         return self._left_at(step, step + 1, step_seconds)
 
     def _left_at(self, step: int, due: int, step_seconds: float) -> float:
-        """due: the first step whose validation and save are still to come."""
+        """Return the seconds after update `step`. due: the first step whose validation and save are still to come."""
         # A forward pass is about a third of a step.
         eval_seconds = self._last.get("eval", self._eval_ratio * step_seconds / 3)
         save_seconds = self._last.get("save", 0.0)

@@ -1,4 +1,4 @@
-"""The place of a run in its data, in a checkpoint: what finds the next batch without reading all before it."""
+"""The data position in a checkpoint, with which a resume finds the next batch without reading all earlier data."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ MEMBER = "data"
 
 
 def place_of(rows: Rows | None, batch: int) -> JsonObject:
-    """The member of a checkpoint's state that has the place of a batch; none where its number says enough."""
+    """Return the position of a batch as a key of the checkpoint's state; empty if the batch index is enough."""
     from mudd_core.data.rows import Cursored
 
     cursor = rows.cursor(batch) if isinstance(rows, Cursored) else None
     if cursor is None:
         return {}
-    plain: JsonObject = json.loads(json.dumps(cursor))  # as a checkpoint has it
+    plain: JsonObject = json.loads(json.dumps(cursor))  # the same types as after reading a checkpoint
     return {MEMBER: plain}
 
 
 def restore(rows: Rows | None, state: Mapping[str, Json]) -> None:
-    """Give rows the place of a checkpoint's state."""
+    """Move the data to the position in a checkpoint's state."""
     from mudd_core.data.rows import Cursored
 
     if MEMBER in state and isinstance(rows, Cursored):
@@ -34,7 +34,7 @@ def restore(rows: Rows | None, state: Mapping[str, Json]) -> None:
 
 
 def end_reading(rows: Rows | None) -> None:
-    """End what rows have running beside this process."""
+    """Stop the reader processes and threads of the data."""
     from mudd_core.data.pipelines.ids_data import FirstBatch
     from mudd_core.data.streaming.rows import StreamRows
 

@@ -1,4 +1,4 @@
-"""Validation: the loss of the held-out text, every token after the first predicted once."""
+"""Validation: the loss on the held-out text, in which each token after the first is predicted once."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def evaluate(
     mean: Callable[[Sequence[tuple[float, int]]], float] = token_mean,
     report: Callable[[BatchSums], None] = lambda sums: None,
 ) -> Validation | None:
-    """Mean nats per target over the batches, and bits per byte; None if `stop` became true meanwhile.
+    """Return the mean nats per target over the batches, and bits per byte; None if `stop` became true meanwhile.
 
     bytes_per_target: bytes of validation text over targets of the whole split, so that a part of the split
-    (eval.max_batches) is measured in the same unit. ranks: the batches are dealt out to them, and the sums added in the
-    order of batches, so that the result has the bits of one process. together: the ranks run every graph together, for
-    whose weights they need each other: all take a batch, the same one where there are too few. mean: the loss by the
-    sums of all batches. report: called with the sums of each batch, on all ranks alike.
+    (eval.max_batches) is measured in the same unit. ranks: they divide the batches. Sums are added in batch order, so
+    the result has the same bits as with one process. together: the ranks need each other's weights, so all of them
+    evaluate a batch at the same time, and the same batch if too few remain. mean: computes the loss from the sums of
+    all batches. report: called on all ranks with the sums of each batch.
     """
     ranks = ranks or Ranks()
     begin = time.perf_counter()
@@ -46,7 +46,7 @@ def evaluate(
             report(BatchSums(len(found), *found[-1], time.perf_counter() - begin))
     loss, targets = mean([one[:2] for one in found]), sum(one[1] for one in found)
     bits = loss / LN2 / bytes_per_target if bytes_per_target else None
-    counted = [one for one in found if one[1]]  # a batch of rows without targets has no mean
+    counted = [one for one in found if one[1]]  # a batch without targets has no mean
     return Validation(
         step,
         loss,
@@ -62,7 +62,7 @@ def evaluate(
 def _dealt(
     batches: Iterable[Mapping[str, Array]], ranks: Ranks
 ) -> Iterator[tuple[int, Mapping[str, Array] | None]]:
-    """By rounds of a batch a rank: how many batches the round has, and this rank's own, None where it has none."""
+    """Yield for each round of one batch per rank: the count of batches, and this rank's batch or None."""
     count = 0
     own: Mapping[str, Array] | None = None
     for batch in batches:
@@ -78,7 +78,7 @@ def _dealt(
 def _dealt_alike(
     batches: Iterable[Mapping[str, Array]], ranks: Ranks
 ) -> Iterator[tuple[int, Mapping[str, Array] | None]]:
-    """As `_dealt`, with batches of one shape in a round; where there are too few, all ranks take each of them."""
+    """Yield like `_dealt`, but for batches of the same shape. All ranks get each batch of an incomplete round."""
     waiting: list[Mapping[str, Array]] = []
     for batch in batches:
         if waiting and batch["inputs"].shape != waiting[0]["inputs"].shape:

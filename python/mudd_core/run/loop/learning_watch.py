@@ -1,4 +1,4 @@
-"""Warns of a run that has diverged or has nothing to learn from; without that it would end as a success."""
+"""Warnings about a run that has diverged or has nothing to learn from, which otherwise would end as a success."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from mudd_core.run.records.facts import WINDOW, guessing_loss, guessing_text
 from mudd_core.run.store.metrics import RecordedValidations
 
 SETTLED = 20  # updates before a loss is compared, if the warm-up is shorter
-# The logits of an untrained model differ, so its loss is up to this much above that of guessing (nats).
+# The logits of an untrained model are not all equal, so its loss may exceed the loss of guessing by this (nats).
 UNTRAINED = 1.0
 _RATE = "lower optim.lr or raise optim.warmup_steps"
 
 
 class LearningWatch:
-    """Compares losses with that of guessing, and looks for a gradient of 0 and for batches without targets.
+    """A check for losses above the loss of guessing, gradients of exactly 0, and batches without targets.
 
-    It warns of each of these once. warnings: the texts so far.
+    Each kind of problem is reported once. warnings: the messages so far.
     """
 
     def __init__(
         self, config: Config, vocabulary: Callable[[], int], warn: Callable[[str, int], None]
     ) -> None:
-        """vocabulary: tokens in use, 0 if unknown. warn: called with the text and the step of a warning."""
+        """Start without records. vocabulary: returns the count of tokens in use. warn: called with text and step."""
         self._vocabulary, self._warn = vocabulary, warn
         self._settled = max(config.optim.warmup_steps, SETTLED)
         self._random = spec_of(config.data.pipeline).endless  # nothing can be learned from random tokens
         self._losses: deque[tuple[int, float]] = deque(maxlen=WINDOW)  # of logged updates
-        self._targets: deque[int] = deque(maxlen=WINDOW)  # that count in each batch
+        self._targets: deque[int] = deque(maxlen=WINDOW)  # targets of each batch that are in the loss
         self._validation: Validation | None = None
         self._warned: set[str] = set()
         self.warnings: list[str] = []
 
     def recall(self, recorded: RecordedValidations) -> None:
-        """Take over what a resumed run has logged up to its checkpoint."""
+        """Load the losses that a resumed run has logged up to its checkpoint."""
         self._losses.extend(recorded.updates)
         self._validation = recorded.last
 
@@ -64,16 +64,16 @@ class LearningWatch:
                 self._compare_mean(record.step)
 
     def validated(self, result: Validation) -> None:
-        """Look at a validation that was due."""
+        """Check a scheduled validation."""
         self._validation = result
         if not result.targets:
-            text = "no target of the validation counts (all are negative), so its loss says nothing"
+            text = "no target of the validation is in the loss (all are negative), so the loss means nothing"
             self._say("validation targets", result.step, text)
         elif result.step > self._settled:
             self._compare_validation(result)
 
     def ended(self, step: int) -> None:
-        """Look once more at the end of a run, however short it was."""
+        """Check the last records at the end of a run, also if it was shorter than WINDOW updates."""
         if self._targets:
             self._look_for_targets(step)
         if self._losses:
@@ -88,8 +88,8 @@ class LearningWatch:
         self._say(
             "targets",
             step,
-            f"no target of {batches} counts (all are negative), so the loss is 0 and nothing is learned; check the "
-            "targets of the data",
+            f"no target of {batches} is in the loss (all are negative), so the loss is 0 and nothing is learned; "
+            "check the targets of the data",
         )
 
     def _compare_mean(self, step: int) -> None:
@@ -115,7 +115,7 @@ class LearningWatch:
             )
 
     def _limit(self, settled: bool) -> float:
-        """Return the largest loss without a warning. settled: of updates that had time to learn."""
+        """Return the largest loss without a warning. settled: the loss is from after the warm-up."""
         spare = 0.0 if settled and not self._random else UNTRAINED
         return guessing_loss(self._vocabulary()) + spare
 

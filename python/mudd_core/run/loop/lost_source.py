@@ -1,4 +1,4 @@
-"""Data whose source is lost for a while: the batch is read again, some times, before the run saves and ends with 74."""
+"""Retries for data files that are unreachable for a while. If they fail, the run saves and exits with code 74."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from typing import TypeVar
 from mudd_core import _core
 from mudd_core.base.errors import SaveError
 
-# A file that is gone, a disk that fails, a mount that was made anew: what a network's folder shows in an outage.
+# The errors of a network file system in an outage: missing file, I/O error, stale handle after a remount.
 LOST = (errno.ENOENT, errno.EIO, errno.ESTALE)
 Result = TypeVar("Result")
 
 
 class SourceLostError(SaveError):
-    """A batch could not be read (exit 74); the run is whole up to the step before."""
+    """The error of a batch that could not be read (exit code 74); the run is complete up to the step before."""
 
 
 def pause(seconds: float) -> None:
-    """Wait, or until a stop is asked for."""
+    """Wait for `seconds`, or until a stop is requested."""
     end = time.monotonic() + seconds
     while not _core.stop_requested() and (left := end - time.monotonic()) > 0:
         time.sleep(min(left, 0.1))
 
 
 class LostSource:
-    """Reads again what a lost source refused: `retries` times, after 1, 2, 4 and so on seconds."""
+    """A reader that retries when data files are unreachable: `retries` times, after 1, 2, 4 and so on seconds."""
 
     def __init__(
         self,
@@ -36,13 +36,13 @@ class LostSource:
         reopen: Callable[[], None],
         lost: Callable[[int, str, str, int, float], None],
     ) -> None:
-        """reopen: opens the files anew. lost: called with step, place, reason, number of the retry, seconds to wait."""
+        """Store the callbacks. reopen: opens the files again. lost: called with step, place, reason, retry, seconds."""
         self._retries, self._reopen, self._lost = retries, reopen, lost
 
     def reading(self, step: int, read: Callable[[], Result]) -> Result | None:
-        """What `read` gives; None if a stop was asked for meanwhile. SourceLostError if the source stays away.
+        """Return the result of `read`; None if a stop was requested meanwhile.
 
-        read: changes nothing where it fails with an OSError.
+        Raise SourceLostError if all retries fail. `read` must change nothing if it raises OSError.
         """
         error = self._tried(read)
         if not isinstance(error, OSError):

@@ -1,4 +1,4 @@
-"""Opens a run: its work directory, the config to train, its log, its model and data."""
+"""The opening of a run: work directory, config to train, log, model and data."""
 
 from __future__ import annotations
 
@@ -51,9 +51,10 @@ def open_run(
     opened: ExitStack,
     history: History,
 ) -> tuple[Session, list[Difference]]:
-    """Return the run that a Trainer of these arguments trains, without its weights, and the fields that changed.
+    """Return the run for a Trainer's arguments, before its weights are loaded, and the fields that changed.
 
-    opened: closes the parts of the run at its end, and here if this raises. history: hears of all events first.
+    opened: the caller closes it at the end of the run or if this raises; it then closes the parts of the run.
+    history: the first listener of all events.
     """
     asked = asked if model is None else with_model_of(model, asked)
     check_config(asked)
@@ -118,7 +119,10 @@ def _style_facts(run: Session, fields: Mapping[str, object]) -> RunFacts:
 
 
 def lines_of_start(run: Session, changed: Sequence[Difference]) -> tuple[list[str], list[str]]:
-    """Return the lines of a start, and those for the copy of the output alone. changed: fields since the last start."""
+    """Return the start lines for the screen, and further ones for the log.
+
+    changed: fields that differ from the last start.
+    """
     parts, step, folder = run.components, run.state.step_done, run.store.folder if run.store else None
     reached = last_peak_share(folder) if folder is not None and step else None
     threads = _core.num_threads()
@@ -142,7 +146,7 @@ def lines_of_start(run: Session, changed: Sequence[Difference]) -> tuple[list[st
 
 
 def _style_listeners(run: Session, screen: Screen, facts: RunFacts) -> Iterator[Listener]:
-    """Yield what logs in the style of the run's config: the lines of a program, and the tracker."""
+    """Yield the listeners that log in the style of the run's config: a program's log, and the tracker."""
     style, store = style_of(facts), run.store
     if not has_own_start(run.config):
         yield StyleLog(style, screen, None if store is None else store.logs)
@@ -151,9 +155,9 @@ def _style_listeners(run: Session, screen: Screen, facts: RunFacts) -> Iterator[
 
 
 def _require_one_config(config: Config, ranks: Ranks) -> None:
-    """UserError, with the field, where a rank has another config than the first one.
+    """Raise UserError with the field if a rank's config differs from the first rank's config.
 
-    Threads and the places of files are its own; of the data all compare what they have read.
+    Thread counts and file paths may differ. The data section is not compared here: ranks compare the data they read.
     """
     sections = {
         name: fields for name, fields in to_dict(config).items() if name not in ("data", "start", "storage")
@@ -169,7 +173,7 @@ def _require_one_config(config: Config, ranks: Ranks) -> None:
 
 
 def _refuse_measures(config: Config, ranks: Ranks) -> None:
-    """UserError for logs that measure whole weights, of which no rank has more than its slices."""
+    """Raise UserError if the log measures whole weights but each rank has only slices of them."""
     mesh = config.mesh
     if mesh.zero == 3 and ranks.nodes > 1:
         asked, limit = "zero=3 over several nodes", CUT_MEASURES
@@ -182,14 +186,17 @@ def _refuse_measures(config: Config, ranks: Ranks) -> None:
 
 
 def _store(workdir: str | Path | RunStore | None, ranks: Ranks, mounts: str) -> RunStore | None:
-    """The store of a work directory, or the one that is given; None for a run that writes nothing."""
+    """Return the store of a work directory, or the store itself if one is passed; None for a run without files."""
     if isinstance(workdir, str):
         return RunStore(RunFolder.named(workdir, mounts, "[workdir] path"), ranks)
     return RunStore(RunFolder(workdir), ranks) if isinstance(workdir, Path) else workdir
 
 
 def _with_source_tokenizer(config: Config, store: RunStore | None, ranks: Ranks) -> tuple[Config, str, str]:
-    """At a start from other weights, take their tokenizer; return the config, a line for the user and a warning."""
+    """Use the source's tokenizer if a run starts from other weights.
+
+    Return the config, a line for the user and a warning; both may be empty.
+    """
 
     def taken() -> list[str]:
         found, *texts = with_source_tokenizer(config, store.folder if store is not None else None)
@@ -202,7 +209,7 @@ def _with_source_tokenizer(config: Config, store: RunStore | None, ranks: Ranks)
 
 
 def _kept(config: Config, store: RunStore | None) -> Config:
-    """The config, which the store takes as the one to save."""
+    """Return the config, after the store has set it as the config to save."""
     if store is not None:
         store.resolve(config)
     return config

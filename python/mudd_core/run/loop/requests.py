@@ -1,4 +1,4 @@
-"""Requests to stop or save that reach one rank of a run, and become decisions of all."""
+"""Requests to stop or save, which reach one rank and become decisions of all ranks."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.records.engine import StepReport
 from mudd_core.run.store.run_store import RunStore
 
-STOP, SAVE = 1, 2  # flags of a step
+STOP, SAVE = 1, 2  # flags that a rank sends with a step
 
 
 class Requests:
-    """What signals, the STOP file and other ranks ask for.
+    """The requests from signals, the STOP file and other ranks.
 
-    A single process checks when it is asked. Several ranks exchange requests with the totals of a step, which costs no
-    message of its own, or by `agree`; so all of them stop at the same step.
+    A single process checks them when the loop calls. Several ranks exchange them with the totals of a step, without an
+    extra message, or by `agree`; so all ranks stop at the same step.
     """
 
     def __init__(self, ranks: Ranks, store: RunStore | None, train: TrainConfig) -> None:
@@ -23,20 +23,20 @@ class Requests:
         self.begin()
 
     def begin(self) -> None:
-        """Forget what was asked for before: a loop begins."""
-        self._own: str | None = None  # why this rank asks for a stop
+        """Drop earlier requests, at the start of a loop."""
+        self._own: str | None = None  # why this rank requests a stop
         self._agreed: str | None = None
         self.decided: str | None = None  # why all ranks stop, once that is known
         self._save = False
 
     def flags(self) -> int:
-        """What this rank sends to the other ranks with its next step."""
+        """Return the flags that this rank sends to the other ranks with its next step."""
         if self._ranks.world == 1:
             return 0
         return (STOP if self._look() else 0) | (SAVE if signals.take_save_request() else 0)
 
     def take_flags(self, report: StepReport) -> None:
-        """Take in the flags that the step gathered from all ranks."""
+        """Store the flags that the step gathered from all ranks."""
         if self._ranks.world == 1:
             return
         self._save |= bool(report.flags & SAVE)
@@ -44,12 +44,15 @@ class Requests:
             self.agree()
 
     def agree(self) -> None:
-        """Ask all ranks at once; every rank makes this call."""
+        """Exchange stop requests now; all ranks must call this."""
         if self._ranks.world > 1:
             self._agreed = self._ranks.first_given(self._look())
 
     def stop(self, step_done: int) -> str | None:
-        """Why all ranks stop behind this step; None if they go on. UserError if the work directory was taken over."""
+        """Return the reason why all ranks stop after this step; None if they continue.
+
+        Raise UserError if another process has taken over the work directory.
+        """
         if self._store is not None:
             self._store.beat()
         if self.decided is None:
@@ -59,7 +62,7 @@ class Requests:
         return self.decided
 
     def take_save(self) -> bool:
-        """True once after a request to save."""
+        """Return True once after a request to save."""
         if self._ranks.world == 1:
             return signals.take_save_request()
         asked, self._save = self._save, False

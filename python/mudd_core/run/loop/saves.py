@@ -1,4 +1,4 @@
-"""Where a run begins, and how it is saved: the way between the engine's weights and the work directory."""
+"""The load and the saves of a run: weights go from the work directory to the engine at the start, and back."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from mudd_core.run.store.saved_state import reading_state
 
 
 class Saves:
-    """The checkpoint that a run goes on from, and those that it writes."""
+    """The checkpoint that a run continues from, and the checkpoints that it writes."""
 
     def __init__(self, run: Session, learning: LearningWatch) -> None:
         self._run, self._learning = run, learning
-        self._has_start = False  # whether the checkpoint of step 0 is on disk, or was left out
+        self._has_start = False  # True if the checkpoint of step 0 is saved or not needed
 
     def resume(self, changed: Sequence[Difference]) -> bool:
-        """Go on from the newest checkpoint; False if there is none."""
+        """Load the newest checkpoint and its records; return False if there is none."""
         run, state = self._run, self._run.state
         if run.store is None:
             return False
@@ -40,7 +40,7 @@ class Saves:
         note = run.store.record_bits(bits_facts(run.config.train.precision), found.step if found else 0)
         run.store.keep_files(run.components.tokenizer_files())
         if found is None:
-            self._recall(run.store.validations(0))  # of a start that saved no step
+            self._recall(run.store.validations(0))  # from an earlier start that saved no step
             run.journal.started(_job(run))
             run.journal.began(0, run.components.documents)
             return False
@@ -64,14 +64,14 @@ class Saves:
         return True
 
     def _recall(self, recorded: RecordedValidations) -> None:
-        """Take over what the run has logged up to the step that it continues from."""
+        """Load the metrics that the run has logged up to the step that it continues from."""
         self._run.state.recall(recorded)
         self._learning.recall(recorded)
 
     def begin_from_source(self) -> None:
-        """Load the weights that config.start names; with keep_step the run goes on at their step and saves it."""
+        """Load the weights that config.start names; with keep_step, continue at their step and save it."""
         run = self._run
-        if (base := run.components.base) is not None:  # read where the model was made
+        if (base := run.components.base) is not None:  # its weights were loaded when the model was built
             base.settle(run.components.model, fresh=True)
             run.ranks.barrier()
             run.journal.said(base.note)
@@ -84,7 +84,7 @@ class Saves:
             self.save()
 
     def _started(self) -> tuple[str, Source]:
-        """As start_from; a source that does not fit the model is found by all ranks alike, and said once."""
+        """Call start_from. Each rank raises if the source does not fit the model; together they report it once."""
         run = self._run
         try:
             return start_from(run.config, run.engine, run.components.model, run.ranks.comm)
@@ -105,9 +105,10 @@ class Saves:
             self.save()
 
     def save(self) -> bool:
-        """Commit a checkpoint of the last whole step; False if it failed. Writes nothing where nothing is to be.
+        """Commit a checkpoint of the last complete step; return False if that failed.
 
-        Raise DivergedError, on every rank, if a weight or moment is not finite: set_parameter may have written it.
+        Nothing is written without a work directory or with train.save=false. Raise DivergedError on all ranks if a
+        weight or moment is not finite: set_parameter may have written it.
         """
         run, state = self._run, self._run.state
         state.guard.refuse_spoilt()
@@ -140,18 +141,18 @@ class Saves:
 
 
 def _job(run: Session) -> JsonObject:
-    """Return what the events of a start say of several ranks."""
+    """Return the fields that events of a start have for several ranks; empty for one process."""
     world = run.ranks.world
     return {"ranks": world, "mesh": str(mesh_of(run.config, world))} if world > 1 else {}
 
 
 def require_finite(parts: list[StatePart]) -> None:
-    """Raise DivergedError with the name, place and value of the first number of a state that is not finite."""
+    """Raise DivergedError with the name, index and value of the first element that is not finite."""
     for part in parts:
-        if part.array.dtype.kind in "iu":  # counts, and the words of a bf16 moment, which each update checks
+        if part.array.dtype.kind in "iu":  # counts, and the bits of bf16 moments, which each update checks
             continue
         values = dtypes.as_float32(part.array).reshape(-1)
-        # A sum is NaN or infinite if an element is, and takes no memory; it may also overflow, so look then.
+        # A sum needs no memory and is NaN or infinite if an element is. It may also overflow, so check elements then.
         with np.errstate(over="ignore", invalid="ignore"):
             if np.isfinite(np.sum(values, dtype=np.float32)):
                 continue

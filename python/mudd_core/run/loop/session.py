@@ -1,4 +1,4 @@
-"""The run of a Trainer: its config, model and data, work directory, journal, ranks and progress."""
+"""The run of a Trainer: config, model, data, work directory, journal, ranks and progress."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from mudd_core.run.store.run_store import RunStore
 
 
 class Session:
-    """One run in this process: what it is made of, how far it is, where it writes.
+    """One run in this process: its components, state, work directory and journal.
 
-    components: replaced once, when a run of a given model first needs the config's text.
+    components: replaced once, when a run with a model that the caller passed first needs the config's data.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class Session:
         ranks: Ranks,
         fingerprint: str | None,
     ) -> None:
-        """fingerprint: of the token cache that a resumed run was started with."""
+        """Read the data if there is a work directory. fingerprint: of the token cache at the run's first start."""
         self.config, self.components = config, components
         self.store, self.journal, self.ranks = store, journal, ranks
         self._warn()
@@ -53,32 +53,32 @@ class Session:
 
     @property
     def cuts_weights(self) -> bool:
-        """Whether ranks gather weights for each other, and so run each graph together (mesh.zero=3)."""
+        """True if weights are sharded, so that ranks gather them and run each graph together (mesh.zero=3)."""
         return self.config.mesh.cuts_weights(self.ranks.world)
 
     @property
     def together(self) -> bool:
-        """Whether ranks need each other's weights, and so run each graph together."""
+        """True if ranks need each other's weights, and so run each graph together."""
         return self.config.mesh.runs_together(self.ranks.world)
 
     def end_here(self) -> None:
-        """Make the last update the end of the run."""
+        """Set the end of the run to the last update."""
         self.config = shortened(self.config, self.state.step_done)
         self.journal.shortened(self.config.train)
         self.state.shorten(self.config)
 
     def need_text(self, fingerprint: str | None = None) -> None:
-        """Read the config's text, where this run has not done so yet."""
+        """Read the config's data if this run has not read them yet."""
         if DATA_FACT not in self.components.facts:
             self.components = add_text(self.components, self.config, fingerprint, self.ranks)
             self._warn()
 
     def reopen_rows(self) -> None:
-        """Open the files of the training rows again."""
+        """Open the files of the training data again."""
         self.watch.phase("data", self.state.step_done + 1)
         self.end_rows()
         self.engine.batcher = self.components.reopened_rows()
 
     def end_rows(self) -> None:
-        """End what the training rows have running beside this process."""
+        """Stop the reader processes and threads of the training data."""
         data_place.end_reading(self.engine.batcher)

@@ -1,7 +1,7 @@
 """Requests to stop or save, from signals, a STOP file or the program itself.
 
-The flags live in the core, where a long step reads them between micro-batches. Handlers are installed by the
-command line only; in a notebook Ctrl-C stays a KeyboardInterrupt.
+The flags are in the C++ core, because a long step reads them between micro-batches. Only the command line installs
+handlers; in a notebook Ctrl-C remains a KeyboardInterrupt.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from collections.abc import Callable, Iterator
 
 from mudd_core import _core
 
-_taken = False  # the command line has installed its handlers
-_reason = "request"  # of a stop that no signal asks for
+_taken = False  # True if the command line has installed its handlers
+_reason = "request"  # the reason of a stop that no signal requests
 
 
 def request(reason: str) -> None:
-    """Ask for a stop, for a reason that the run then names."""
+    """Request a stop. reason: shown when the run stops."""
     global _reason
     _reason = reason
     _core.request_stop()
 
 
 def _forget() -> None:
-    """Forget every request."""
+    """Clear all requests."""
     global _reason
     _reason = "request"
     _core.clear_requests()
@@ -47,7 +47,7 @@ def handlers() -> Iterator[None]:
 
 
 def take_for_good(says: bool = True) -> None:
-    """The same until the process ends, as the command line wants it: a second signal counts to the last moment.
+    """Handle the same signals until the process ends, so that a second signal always quits at once.
 
     says: print a line at the first request.
     """
@@ -58,12 +58,12 @@ def take_for_good(says: bool = True) -> None:
 
 
 def taken() -> bool:
-    """Whether the command line's handlers are installed."""
+    """Return whether the command line's handlers are installed."""
     return _taken
 
 
 def release() -> None:
-    """Remove the handlers that take_for_good installed, if any, and forget their requests."""
+    """Remove the handlers that take_for_good installed, if any, and clear their requests."""
     global _taken
     if _taken:
         _taken = False
@@ -73,10 +73,11 @@ def release() -> None:
 
 @contextlib.contextmanager
 def interrupt_later() -> Iterator[None]:
-    """Ctrl-C inside the block asks for a stop, and becomes KeyboardInterrupt only when the block ends.
+    """Let Ctrl-C inside the block request a stop, and raise KeyboardInterrupt only when the block ends.
 
-    For notebooks and programs without `handlers`: an interrupt between the update of the weights and the count of the
-    step would leave a trainer that repeats a step. Does nothing beside other threads' or other people's handlers.
+    This is for notebooks and programs without `handlers`. An interrupt between the update of the weights and the step
+    counter would make the trainer repeat a step. It does nothing outside the main thread, or if the program has its
+    own handler of SIGINT.
     """
     ours = threading.current_thread() is threading.main_thread()
     if not ours or _taken or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
@@ -86,7 +87,7 @@ def interrupt_later() -> Iterator[None]:
 
     def on_interrupt(*_: object) -> None:
         nonlocal pressed
-        if pressed:  # the second one does not wait
+        if pressed:  # a second Ctrl-C does not wait
             raise KeyboardInterrupt
         pressed = True
         _core.request_stop()
@@ -103,7 +104,7 @@ def interrupt_later() -> Iterator[None]:
 
 
 def stop_reason(by_file: Callable[[], bool] | None = None) -> str | None:
-    """Who asked for a stop, or None. by_file: whether the run's STOP file asks for one."""
+    """Return the reason of a requested stop, or None. by_file: returns whether the run's STOP file exists."""
     if _core.stop_requested():
         number = _core.stop_signal()
         return signal.Signals(number).name if number else _reason
@@ -111,5 +112,5 @@ def stop_reason(by_file: Callable[[], bool] | None = None) -> str | None:
 
 
 def take_save_request() -> bool:
-    """True once after a SIGUSR2."""
+    """Return True once after a SIGUSR2."""
     return bool(_core.take_save_request())

@@ -1,4 +1,4 @@
-"""State of a run: updates done, saved and skipped, its times and rates, and the last metrics."""
+"""The state of a run: updates done, saved and skipped, times and rates, and the last metrics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mudd_core.run.store.metrics import RecordedValidations
 
 
 class RunState:
-    """What a training loop knows of its run so far. A checkpoint holds it as `state()`; `restore` takes that back."""
+    """The counters, times and last metrics of a run. A checkpoint contains `state()`, which `restore` loads."""
 
     def __init__(self, config: Config, components: Components) -> None:
         train = config.train
@@ -29,10 +29,10 @@ class RunState:
         self.step_done = self.saved_step = 0
         self._extra_saves = save_steps(train.save_at)
         self.guard = UpdateGuard(train)
-        self.unlogged: StepRecord | None = None  # the last update, if it has no row
+        self.unlogged: StepRecord | None = None  # the last update, if it is not logged
         self.last_validation: Validation | None = None
         self.validations = Validations()
-        self._saved_best: tuple[float, int] | None = None  # as a checkpoint has it
+        self._saved_best: tuple[float, int] | None = None  # best validation in the checkpoint
         self._last_loss: float | None = None  # None: not finite, or no step yet
         self._earlier_seconds = 0.0
         self._begin = time.perf_counter()
@@ -45,32 +45,32 @@ class RunState:
 
     @property
     def seconds(self) -> float:
-        """Wall time of the run so far, parts before a resume included."""
+        """The wall time of the run so far, with the time before a resume."""
         return self._earlier_seconds + time.perf_counter() - self._begin
 
     def shorten(self, config: Config) -> None:
-        """Take over the config of a run whose data end earlier than it."""
+        """Use a config whose train.steps end where the data end."""
         self._config = config
 
     def begin_at(self, step: int) -> None:
-        """Count from this step on, which another run has reached."""
+        """Start at a step that another run has reached."""
         self.step_done = step
         self.guard.anchor = step
 
     def start(self) -> None:
-        """From here on time counts, and the rate of steps."""
+        """Start to measure the time and the rate of steps."""
         self._begin = time.perf_counter()
         self._logged_at = (self.step_done, self._train_seconds)
 
     def took_step(
         self, report: StepReport, lr: float, seconds: float, metrics: Mapping[str, Json]
     ) -> StepRecord:
-        """Count one more update, which took so many seconds; its record."""
+        """Count one more update, and return its record."""
         self.step_done += 1
         self._train_seconds += seconds
         self.clock.took_step(seconds)
         self._peak.took_step()
-        # The rate over the steps since the last row: one step is too short to be measured well.
+        # The rate is over the steps since the last log entry: one step is too short for a good measurement.
         steps_since, seconds_before = self._logged_at
         elapsed = self._train_seconds - seconds_before
         rate = (self.step_done - steps_since) * self._tokens_per_step / max(elapsed, 1e-9)
@@ -92,30 +92,33 @@ class RunState:
 
     @property
     def last_loss(self) -> float | None:
-        """Loss of the last update in nats; None where it was not finite, or before the first."""
+        """The loss of the last update in nats; None if it was not finite, or before the first update."""
         return self._last_loss
 
     def logged(self, record: StepRecord) -> None:
-        """The rate counts from this record on."""
+        """Measure the rate of steps from this record on."""
         self._logged_at = (record.step, self._train_seconds)
 
     def validated(self, result: Validation) -> None:
-        """Keep a validation and its time."""
+        """Store a validation and its time."""
         self.last_validation = result
         self.validations.add(result.step, result.val_loss if result.targets else math.nan)
         self.clock.took("eval", result.seconds)
 
     def due(self, every: int) -> bool:
-        """Whether something is due that comes every so many updates, behind each of train.epochs, and at the end."""
+        """Return whether work with an interval of `every` updates is due.
+
+        It is also due after each epoch of train.epochs and at the end.
+        """
         train = self._config.train
         of_epoch = train.epochs > 0 and self.step_done % max(1, train.steps // train.epochs) == 0
         at_end = self.step_done >= train.steps or of_epoch
         return self.step_done > 0 and (at_end or train.ends_period(every, self.step_done))
 
     def validation_due(self) -> bool:
-        """Whether this step is to be validated: eval.at_start, eval.every_tokens or train.eval_every, and the end.
+        """Return whether this step must be validated, by eval.at_start, eval.every_tokens or train.eval_every.
 
-        With eval.off only eval.at_start counts.
+        The last step is always due. With eval.off only eval.at_start applies.
         """
         if self.last_validation is not None and self.last_validation.step == self.step_done:
             return False
@@ -133,7 +136,7 @@ class RunState:
         return now > before or self.due(0)
 
     def reached(self) -> bool:
-        """Return whether this step's validation counts for the target and is at or below eval.target_loss."""
+        """Return whether this step's validation loss is at most eval.target_loss, if the target applies to the step."""
         target, last = self._config.eval.target_loss, self.last_validation
         if not target or last is None or last.step != self.step_done:
             return False
@@ -142,16 +145,16 @@ class RunState:
         return last.targets > 0 and last.val_loss <= target
 
     def out_of_patience(self) -> bool:
-        """Whether the last train.patience validations were not better than the best one."""
+        """Return whether the last train.patience validations have not improved on the best one."""
         return 0 < self._config.train.patience <= self.validations.since_best
 
     @property
     def saves_best(self) -> bool:
-        """Whether only steps are saved whose validation is the best one."""
+        """True if only steps with the best validation so far are saved."""
         return self._config.train.save_policy == "best"
 
     def save_due(self) -> bool:
-        """Whether a save is due, for a rewind to go back to: not in a streak of bad updates."""
+        """Return whether a scheduled save, which a rewind can go back to, is due; not in a streak of bad updates."""
         if self.guard.skips_in_row:
             return False
         if self.saves_best:
@@ -159,17 +162,17 @@ class RunState:
         return self.due(self._config.train.save_every)
 
     def extra_save_due(self) -> bool:
-        """Whether train.save_at names this step; every save policy takes it."""
+        """Return whether train.save_at contains this step, which is saved with any save policy."""
         return self.step_done in self._extra_saves
 
     def best_save_due(self) -> bool:
-        """Whether this step is to be saved because its validation is the best one so far."""
+        """Return whether this step must be saved because its validation is the best one so far."""
         if self.guard.skips_in_row or not (self.saves_best or self._config.train.keep_best):
             return False
         return self._is_best() and self.saved_step != self.step_done
 
     def best_first(self) -> list[int]:
-        """With train.keep_best, the validated steps from the best one to the worst: the first saved one is kept."""
+        """Return the validated steps from the best to the worst, if train.keep_best; the first saved one is kept."""
         return self.validations.best_first() if self._config.train.keep_best else []
 
     def _is_best(self) -> bool:
@@ -177,12 +180,12 @@ class RunState:
         return best is not None and best[1] == self.step_done > 0
 
     def saved(self, seconds: float) -> None:
-        """The step that is done is on disk now."""
+        """Record that the last step is saved, and the time that the save took."""
         self.saved_step = self.step_done
         self.clock.took("save", seconds)
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint holds of this."""
+        """Return the part of a checkpoint's state that `restore` reads."""
         best = self.validations.best
         return {
             "step": self.step_done,
@@ -193,7 +196,7 @@ class RunState:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state` gave."""
+        """Load the state of a checkpoint."""
         self.step_done = self.saved_step = int(state["step"])
         self.guard.restore(state)
         self._last_loss = state["last_loss"]
@@ -201,7 +204,7 @@ class RunState:
         self._saved_best = _best_in(state)
 
     def recall(self, recorded: RecordedValidations) -> None:
-        """Take over the recorded validations up to this step, behind `restore` or `go_back`."""
+        """Load the recorded validations up to this step, after `restore` or `go_back`."""
         self.last_validation = recorded.last
         self.validations = Validations(recorded.losses)
         if self.validations.best is None and self._saved_best is not None:  # metrics.jsonl is gone
@@ -209,7 +212,7 @@ class RunState:
             self.validations.add(step, loss)
 
     def go_back(self, from_step: int, state: Mapping[str, Any]) -> Rewind:
-        """Go on from an earlier checkpoint's state; the time since then has passed all the same."""
+        """Load the state of an earlier checkpoint, but keep the elapsed time; return the rewind."""
         self._earlier_seconds, self._begin = self.seconds, time.perf_counter()
         self.step_done = self.saved_step = int(state["step"])
         self.unlogged, self._last_loss = None, state["last_loss"]
@@ -226,7 +229,7 @@ class RunState:
         validates: bool = True,
         warnings: tuple[str, ...] = (),
     ) -> Summary:
-        """How a call of fit() ended."""
+        """Return the summary of a call of fit()."""
         valid, best = self.last_validation, self.validations.best
         return Summary(
             name=self._config.name,
@@ -256,6 +259,6 @@ class RunState:
 
 
 def _best_in(state: Mapping[str, Any]) -> tuple[float, int] | None:
-    """Loss and step of the best validation that a checkpoint with train.save_policy=best holds."""
+    """Return loss and step of the best validation in a checkpoint's state; None without train.save_policy=best."""
     best = state.get("best")
     return (float(best[0]), int(best[1])) if best else None

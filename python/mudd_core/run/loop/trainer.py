@@ -1,7 +1,7 @@
-"""The training loop on one page: step, report, validate, save, stop, resume.
+"""The Trainer: step, report, validate, save, stop, resume.
 
-A step is a transaction: batch, forward, backward, finite check, update, then the step counter. Everything that
-decides the future is in the checkpoint, so that a resumed run gives the same bits as an unbroken one.
+A step is a transaction: batch, forward, backward, finite check, update, then the step counter. A checkpoint contains
+all state that later steps depend on, so that a resumed run has the same bits as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -48,15 +48,17 @@ if TYPE_CHECKING:
 
 
 class Trainer(Hinted):
-    """Trains one model: `t = mc.Trainer("tiny.py", "runs/x"); t.step(); t.fit(); t.validate(); t.model`.
+    """A trainer of one model: `t = mc.Trainer("tiny.py", "runs/x"); t.step(); t.fit(); t.validate(); t.model`.
 
-    config: or the name of its file, or the folder of a run, which is resumed with its own config: mc.Trainer("runs/x").
-    workdir: a folder (resumed if it has this run) or a RunStore; None writes only the token cache. model: one to
-    train further, in place of config.model; with it, `t.step(batch)` needs no text at all. A model of
-    interop.load_original whose loss is over all slots keeps it so. For one thread at a time, as its model is. comm: the
-    ranks of the run, each with a Trainer of its own, whose methods all of them call alike; rank 0 writes and prints.
-    progress: prints a run's lines; None prints nothing but what fit() shows. fields: of another program's config, by
-    name, for the first lines of its log style.
+    Use a Trainer and its model from one thread at a time.
+
+    config: a config, the name of a config file, or the folder of a run to resume: mc.Trainer("runs/x").
+    workdir: a folder, which is resumed if it has this run, or a RunStore; None writes only the token cache.
+    model: a model to train further instead of a new one from config.model; `t.step(batch)` then needs no data. A model
+    from interop.load_original whose loss is over all positions keeps that loss.
+    comm: the ranks of the run. Each rank has a Trainer, and all ranks must call the same methods; rank 0 writes and
+    prints. progress: prints the lines of the run; with None only fit() prints.
+    fields: options of a reference implementation by name, for the first lines of its log style.
     """
 
     _other_names = TRAINER
@@ -82,7 +84,7 @@ class Trainer(Hinted):
             )
         self._prints, self._closed = progress is not None, False
         self._history = History()
-        self._open = ExitStack()  # what close() closes, the last one first
+        self._open = ExitStack()  # the parts that close() closes, the last one first
         try:
             run, changed = open_run(
                 asked, workdir, model, ranks, progress, fields, assemble, self._open, self._history
@@ -112,44 +114,44 @@ class Trainer(Hinted):
 
     @property
     def config(self) -> Config:
-        """The config that is trained: the one given, with what a resume or the data change of it."""
+        """The config of the run: the passed config with the changes that a resume or the data require."""
         return self._run.config
 
     @property
     def model(self) -> Model:
-        """The model that is trained; its parameters are read-only views."""
+        """The model in training; its parameters are read-only views."""
         return self._run.components.model
 
     @property
     @alone
     def tokenizer(self) -> Tokenizer | None:
-        """Text to token ids and back."""
+        """The tokenizer of the data; None if the data are token ids without one."""
         self._run.need_text()
         return self._run.components.tokenizer
 
     def validation_batches(self) -> Iterable[Mapping[str, Int32]]:
-        """The batches that a validation reads."""
+        """Return the batches that a validation reads."""
         self._run.need_text()
         return self._run.components.validation_batches()
 
     @property
     def step_done(self) -> int:
-        """Updates made so far, parts before a resume included."""
+        """The updates so far, with those before a resume."""
         return self._state.step_done
 
     @property
     def seconds(self) -> float:
-        """Wall time of the run so far, parts before a resume included."""
+        """The wall time of the run so far in seconds, with the time before a resume."""
         return self._state.seconds
 
     # ---- one step -----------------------------------------------------------------------------------------
 
     @alone
     def step(self, batch: Mapping[str, Array] | None = None) -> StepRecord:
-        """One update on the run's next batch, or on a given one of train.batch_size times train.seq_len tokens.
+        """Make one update, and return its record. batch: train.batch_size by train.seq_len; None: the run's next batch.
 
-        StopRequestedError if a stop dropped it, DivergedError after too many bad ones. A skipped update that sends the
-        run back to a checkpoint leaves step_done below the record's step.
+        Raise StopRequestedError if a stop request dropped the update, and DivergedError after too many bad updates. If
+        a skipped update makes the run go back to a checkpoint, step_done is below the record's step.
         """
         self._require_open()
         if batch is None:
@@ -164,12 +166,12 @@ class Trainer(Hinted):
 
     @alone
     def fit(self, steps: int | None = None, progress: bool = True) -> Summary:
-        """Train to the end, or until a stop is asked for; saves, and returns how it ended.
+        """Train until the end of the run or a stop request, save, and return a summary.
 
-        steps: at most so many further updates, None for all; another call goes on, with the numbers of an unbroken run.
-        progress: show a line and the curve in a notebook, elsewhere one line on standard error; a Trainer with a
-        Progress of its own prints there alone. Raises SaveError if the last save failed. Ctrl-C without the command
-        line's handlers ends the step, saves, and is a KeyboardInterrupt then; fit() goes on from there.
+        steps: the largest count of further updates; None for all. The next call continues with the same bits as a run
+        without the interruption. progress: show a line and the curve in a notebook, elsewhere one line on standard
+        error; a Trainer with a `progress` prints only there. Ctrl-C in a notebook or script finishes the step, then
+        raises KeyboardInterrupt; fit() continues from that step. Raise SaveError if the last save failed.
         """
         self._require_open()
         if steps is not None and not hasattr(steps, "__index__"):
@@ -188,9 +190,9 @@ class Trainer(Hinted):
         return self._loop.summary
 
     def __iter__(self) -> Iterator[StepRecord]:
-        """Train as fit() does, and yield the record of each update: `for record in trainer: print(record.loss)`.
+        """Train like fit(), and yield the record of each update: `for record in trainer: print(record.loss)`.
 
-        After the last one the run is saved. A loop that is left by `break` saves nothing; save() does.
+        The run is saved after the last update. After a `break` nothing is saved; call save().
         """
         self._require_open()
         self._run.need_text()
@@ -204,7 +206,7 @@ class Trainer(Hinted):
 
     @contextmanager
     def _training(self) -> Iterator[None]:
-        """A part of the loop: ranks are watched, Ctrl-C waits for its end, and a lost source saves."""
+        """Run a part of the loop: watch for hanging ranks, delay Ctrl-C, and save if a data source is lost."""
         self._watch.begin()
         try:
             with signals.interrupt_later():
@@ -226,25 +228,28 @@ class Trainer(Hinted):
     def history(self) -> Metrics:
         """The updates of this Trainer as arrays by name: step, loss, lr, grad_norm, tokens_per_second and more.
 
-        A long history (8 MB) drops every second update. Earlier parts of a run are in mc.load_run(FOLDER).metrics.
+        Above 8 MB the history drops every second update. Metrics before a resume are in mc.load_run(FOLDER).metrics.
         """
         return self._history.updates
 
     @property
     def validations(self) -> Metrics:
-        """The validations that were due, as arrays by name: step, val_loss, val_bits_per_byte and more."""
+        """The scheduled validations, as arrays by name: step, val_loss, val_bits_per_byte and more."""
         return self._history.validations
 
     @property
     def samples(self) -> list[Sample]:
-        """The texts of sample.every that this Trainer has written: step, prompt, text."""
+        """The samples (step, prompt, text) that this Trainer has generated for sample.every."""
         return list(self._validator.samples.written)
 
     # ---- validation, saving, resuming ---------------------------------------------------------------------
 
     @alone
     def validate(self) -> Validation:
-        """Loss and bits per byte on the held-out text, as the weights are now; the run's own rows stay its own."""
+        """Return the loss and bits per byte on the held-out text with the current weights.
+
+        The result is neither logged nor used for the best checkpoint.
+        """
         self._require_open()
         self._run.need_text()
         result = self._validator.measure()
@@ -254,23 +259,23 @@ class Trainer(Hinted):
 
     @alone
     def final_hash(self) -> str:
-        """SHA-256 over all weights; equal for equal runs."""
+        """Return the SHA-256 of all weights; equal for equal runs."""
         parts = self.engine.state_parts()
         return final_hash((part for part in parts if is_weight(part.name)), self._run.ranks.comm)
 
     @alone
     def save(self) -> bool:
-        """Commit a checkpoint of the last whole step; False if it failed (a warning is printed).
+        """Commit a checkpoint of the last complete step; return False, with a warning, if that failed.
 
-        Nothing is written without a work directory, and with train.save=false.
+        Nothing is written without a work directory or with train.save=false.
         """
         self._require_open()
         return self._saves.save()
 
     def close(self) -> None:
-        """Close the logs and release the lock of the work directory; from then on nothing trains, validates or saves.
+        """Close the logs and release the lock of the work directory; then methods that train, validate or save raise.
 
-        model, config and history stay.
+        model, config and history remain usable.
         """
         self._closed = True
         self._open.close()
@@ -289,7 +294,7 @@ class Trainer(Hinted):
     def _require_open(self) -> None:
         if self._closed:
             folder = self._run.store.folder if self._run.store is not None else None
-            way_out = f"mc.Trainer('{folder}') goes on with its run" if folder else "make a new one"
+            way_out = f"mc.Trainer('{folder}') continues its run" if folder else "make a new one"
             raise UserError(f"[Trainer] this Trainer is closed; {way_out}")
 
     def __enter__(self) -> Trainer:

@@ -1,4 +1,4 @@
-"""The loop of a run: updates, and the validations, saves and stops that are due between them."""
+"""The loop of a run: updates, with the validations, saves and stops that are due between them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mudd_core.run.report.trace import Trace
 
 
 class TrainingLoop:
-    """Trains a run to its end, or until a stop is asked for. summary: how the last loop ended."""
+    """A loop that trains until the end of the run or a stop request. summary: the result of the last loop."""
 
     def __init__(
         self,
@@ -38,10 +38,10 @@ class TrainingLoop:
         self.summary: Summary | None = None
 
     def records(self, most: int | None, *, settle: bool) -> Iterator[StepRecord]:
-        """Yield the record of each update that counts; at the end save, and set `summary`.
+        """Yield the record of each update that is not undone by a rewind; at the end save, and set `summary`.
 
-        most: updates of this loop; None for all that the run has left. settle: as Engine.train_step, for a caller that
-        reads weights between two updates. Raises SaveError if the last save failed.
+        most: the largest count of updates; None for all that remain. settle: as in Engine.train_step, for a caller that
+        reads weights between two updates. Raise SaveError if the last save failed.
         """
         state, self.summary = self._state, None
         self._requests.begin()
@@ -66,7 +66,7 @@ class TrainingLoop:
         self.summary = self._end(self._requests.decided)
 
     def _is_over(self, last: int | None) -> bool:
-        """Validate if that is due; whether the loop ends here. last: its last step."""
+        """Validate if that is due, and return whether the loop ends at this step. last: the last step of the loop."""
         state = self._state
         if (
             self._requests.stop(state.step_done)
@@ -82,7 +82,7 @@ class TrainingLoop:
         return True
 
     def _update(self, settle: bool) -> StepRecord | None:
-        """Make the next update; None where it was dropped, or where the data have ended."""
+        """Make the next update; return None if a stop dropped it or the data have ended."""
         run, step = self._run, self._state.step_done
         try:
             return self._updates.make_update(settle=settle or reads_weights(run.config, step + 1))

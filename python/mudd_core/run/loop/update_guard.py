@@ -1,6 +1,6 @@
-"""Decides which updates of a run count: bad numbers and spikes are skipped, streaks of them are left behind.
+"""The rules for bad updates: those with values that are not finite or with spikes are skipped; a streak is rewound.
 
-Every decision follows from what a checkpoint holds and from the batches, so a replay decides the same.
+All decisions depend only on the checkpoint's state and on the batches, so a replay makes the same ones.
 """
 
 from __future__ import annotations
@@ -38,24 +38,27 @@ class UpdateGuard:
         self._norms: deque[float] = deque(maxlen=WINDOW)
 
     def batch_index(self, step: int) -> int:
-        """The batch of update `step` (from 0): rewinds have left some out."""
+        """Return the index of the batch of update `step` (from 0), which skips batches that rewinds left out."""
         return step + sum(rewind.batches for rewind in self.rewinds)
 
     def refuse_spoilt(self) -> None:
-        """Raise DivergedError where the engine's weights or moments are not finite."""
+        """Raise DivergedError if the engine's weights or moments are not finite."""
         if self.spoilt:
             raise DivergedError(
                 "[train] weights or moments are not finite: neither trained further nor saved; make a new Trainer"
             )
 
     def limits(self) -> tuple[float, float] | None:
-        """The largest loss and gradient norm of the next update; None while the window fills or the rule is off."""
+        """Return the limits of loss and gradient norm for the next update.
+
+        None if the spike rule is off, or if fewer than WINDOW updates were kept.
+        """
         if self._train.spike == "off" or len(self._losses) < WINDOW:
             return None
         return _limit(self._losses), _limit(self._norms)
 
     def judge(self, step: int, report: StepReport) -> str:
-        """Count update `step` as kept, or as skipped; then the reason, which is empty for a kept one."""
+        """Count update `step` as kept or skipped, and return the reason of a skip; empty if kept."""
         if kept(report):
             self.skips_in_row = 0
             if self._train.spike != "off":
@@ -76,7 +79,7 @@ class UpdateGuard:
         return "loss or gradient is not finite"
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint holds of this."""
+        """Return the part of a checkpoint's state that `restore` reads."""
         return {
             "skipped_steps": self.skipped,
             "skips_in_row": self.skips_in_row,
@@ -87,7 +90,7 @@ class UpdateGuard:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state` gave, or the state of a run that is older than rewinds."""
+        """Load a checkpoint's state, which lacks some keys if an early version wrote it."""
         self.skipped = [int(step) for step in state["skipped_steps"]]
         self.skips_in_row = int(state["skips_in_row"])
         self.rewinds = [Rewind(**rewind) for rewind in state.get("rewinds", [])]
@@ -97,7 +100,7 @@ class UpdateGuard:
         self.spoilt = False
 
     def go_back(self, from_step: int, state: Mapping[str, Any]) -> Rewind:
-        """Go on from an earlier checkpoint's state, without the batches from there to those of from_step."""
+        """Load an earlier checkpoint's state, leave out the batches up to update from_step, and return the rewind."""
         to_step, rewinds = int(state["step"]), self.rewinds
         rewind = Rewind(from_step, to_step, self.batch_index(to_step), self.batch_index(from_step))
         self.restore(state)

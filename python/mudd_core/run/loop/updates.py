@@ -1,4 +1,4 @@
-"""One update of a run: the batch, the step of the engine, the finite check and what follows from it, the record."""
+"""One update of a run: batch, engine step, finite check with recovery, and record."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from mudd_core.run.store.saved_state import reading_state
 
 
 class Recovery:
-    """Answers updates that do not count: skip, rewind, or DivergedError."""
+    """The response to bad updates: skip, rewind, or DivergedError."""
 
     def __init__(
         self,
@@ -48,9 +48,9 @@ class Recovery:
         self._state, self._journal, self._guard = state, journal, state.guard
 
     def judge(self, step: int, report: StepReport, *, own_batch: bool) -> bool:
-        """Count update `step` (from 0); True if the run must go back, DivergedError if it cannot.
+        """Count update `step` (from 0), and return whether the run must go back. Raise DivergedError if it cannot.
 
-        own_batch: a batch of the run's text, not one that the caller gave.
+        own_batch: the batch is from the run's data, not passed by the caller.
         """
         reason = self._guard.judge(step, report)
         if not reason:
@@ -70,7 +70,7 @@ class Recovery:
         return ends
 
     def _first_nonfinite(self, step: int) -> str:
-        """The first bad number, and whose samples have it where there are several ranks."""
+        """Return the place of the first value that is not finite, with several ranks also its rank and host."""
         own = self._engine.first_nonfinite(self._guard.batch_index(step))
         found = self._ranks.gathered([own, socket.gethostname()])
         bad = [
@@ -81,13 +81,13 @@ class Recovery:
         return bad[0] if bad and self._ranks.world > 1 else own
 
     def _obstacle(self, own_batch: bool) -> str:
-        """Why the run cannot go back; empty if it can."""
+        """Return the reason why the run cannot go back; empty if it can."""
         if self._store is None:
             return "without a work directory there is no checkpoint to go back to"
         if not own_batch:
-            return "a batch that was given cannot be left out"
+            return "a batch that the caller passed cannot be left out"
         if self._train.rewind == 0:
-            return "train.rewind=0 allows no way back"
+            return "train.rewind=0 allows no rewind"
         if len(self._guard.rewinds) >= self._train.rewind:
             return f"the run has gone back {len(self._guard.rewinds)} times already (train.rewind)"
         if self._guard.anchor is None:
@@ -112,10 +112,10 @@ class Recovery:
         )
 
     def go_back(self, step: int) -> None:
-        """Restore the last scheduled checkpoint, and leave out the batches from there to update `step`."""
+        """Load the anchor checkpoint, and leave out the batches from there to update `step`."""
         guard, store = self._guard, self._store
         assert store is not None and guard.anchor is not None
-        guard.spoilt = True  # until all is restored: a read that fails may leave half of it
+        guard.spoilt = True  # until all state is loaded: a failed read may leave a part of it
         parts = self._engine.state_parts(writable=True)
         found = store.rewind(guard.anchor, parts)
         self._journal.found(found)
@@ -127,7 +127,7 @@ class Recovery:
 
 
 def batch_hash(arrays: Mapping[str, Array]) -> str:
-    """First 16 digits of a SHA-256 over the arrays of a batch: ids, targets, and what a pipeline has beside them."""
+    """Return the first 16 hex digits of the SHA-256 of all arrays of a batch."""
     digest = hashlib.sha256()
     for name, array in sorted(arrays.items()):
         digest.update(name.encode() + np.ascontiguousarray(array).tobytes())
@@ -135,7 +135,7 @@ def batch_hash(arrays: Mapping[str, Array]) -> str:
 
 
 class Updates:
-    """Makes the updates of a run. Each one is whole, or changes nothing."""
+    """The updates of a run. Each one is complete, or changes nothing."""
 
     def __init__(self, run: Session, source: LostSource, requests: Requests) -> None:
         self._run, self._source, self._requests = run, source, requests
@@ -147,9 +147,9 @@ class Updates:
     def make_update(
         self, batch: Mapping[str, Array] | None = None, *, settle: bool = True
     ) -> StepRecord | None:
-        """Make the next update on the run's own batch or on a given one; None if a stop dropped it.
+        """Make the next update on the run's next batch or on `batch`, and return its record; None if a stop dropped it.
 
-        settle: as Engine.train_step. A record whose step is above step_done: the run went back to a checkpoint.
+        settle: as in Engine.train_step. If the record's step is above step_done, the run went back to a checkpoint.
         """
         run, state = self._run, self._run.state
         t = state.step_done
@@ -196,7 +196,7 @@ class Updates:
         return record
 
     def _inputs(self, number: int, batch: Mapping[str, Array] | None) -> Int32:
-        """Input ids of all rows of the batch of this number, or of the given one."""
+        """Return the input ids of `batch`, or of the run's batch with this index."""
         size, run = self._run.config.train.batch_size, self._run
         if batch is None:
             inputs: Int32 = run.engine.batcher.arrays(number * size, size)["inputs"]
@@ -207,9 +207,9 @@ class Updates:
 def read_forward_statistics(
     run: Session, source: LostSource, number: int, batch: Mapping[str, Array] | None
 ) -> dict[str, float] | None:
-    """Return the statistics of the next update if its log has them, else none; None if a stop was requested meanwhile.
+    """Return the forward statistics of the next update; empty if its log has none, None if a stop was requested.
 
-    number: of the run's own batch. batch: taken instead. Each rank reads its sequences; all ranks call it together.
+    number: index of the run's batch. batch: used instead. All ranks must call this; each evaluates its sequences.
     """
     step = run.state.step_done + 1
     style = forward_style(run.config, step)
@@ -234,7 +234,7 @@ def read_forward_statistics(
 
 
 def read_weight_norms(run: Session) -> dict[str, float]:
-    """Return the norms after the newest update if its log has them, else none; all ranks call it together."""
+    """Return the weight norms after the last update; empty if its log has none. All ranks must call this."""
     if not reads_norms(run.config, run.state.step_done):
         return {}
     if not run.together and not run.ranks.first:
@@ -246,7 +246,7 @@ def read_weight_norms(run: Session) -> dict[str, float]:
 def reads_weights(config: Config, step: int) -> bool:
     """Return whether the log reads weights after update `step`.
 
-    All ranks ask: all wait for the weights of other nodes then.
+    All ranks must call this, because then all of them wait for the weights of other hosts.
     """
     statistics = has_statistics(config) and (logs_step(config, step) or logs_step(config, step + 1))
     return statistics or reads_norms(config, step)

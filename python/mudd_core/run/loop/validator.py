@@ -1,7 +1,7 @@
-"""The validations of a run, and the texts at validations (sample.every).
+"""The validations of a run, and the text samples after validations (sample.every).
 
-Rank 0 writes a text alone, or all ranks together if they need each other's weights, with the draws of sample.seed:
-counters that no other part of a run reads. A text changes no bit of the training, and one that fails ends no run.
+Rank 0 generates a sample alone, or all ranks together if they need each other's weights. The random numbers are from
+sample.seed and separate from the run's. So a sample changes no bit of the training, and a failed one ends no run.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from mudd_core.run.report.trace import Trace
 
 
 class _StoppedError(Exception):
-    """A stop was asked for while a text was written."""
+    """The signal that a stop was requested while a sample was generated."""
 
 
 class Samples:
-    """Writes the texts of a run that are due. written: those of this process, ascending by step."""
+    """The samples of a run. written: the samples of this process, ascending by step."""
 
     def __init__(self, run: Session, trace: Trace) -> None:
         self._run, self._trace = run, trace
@@ -35,7 +35,7 @@ class Samples:
         self.written: list[Sample] = []
 
     def write_if_due(self) -> None:
-        """Write a text if this step was validated, is due and has none yet; all weights of its update are here."""
+        """Generate a sample if one is due at this step, which must have been validated, and there is none yet."""
         run, step = self._run, self._run.state.step_done
         validation = run.state.last_validation
         if validation is None or validation.step != step or not (run.ranks.first or run.together):
@@ -46,13 +46,13 @@ class Samples:
         try:
             with self._trace.span("sample"):
                 sample = self._sample(step)
-        except _StoppedError:  # the resumed run writes it
+        except _StoppedError:  # the resumed run generates it
             return
         except Exception as error:
             self._say_failed(step, str(error) or type(error).__name__)
             return
         if run.ranks.first:
-            # The run may have gone back to a checkpoint before later texts.
+            # The run may have gone back to a checkpoint, so drop samples of later steps.
             self.written = [*(one for one in self.written if one.step < step), sample]
             run.journal.sampled(sample)
 
@@ -76,21 +76,23 @@ class Samples:
             if run.ranks.any(stopped) if run.together else stopped:
                 raise _StoppedError
 
-        run.engine.release()  # packed weights of decoding take its place
+        run.engine.release()  # free its memory for the packed weights of decoding
         with model.brief_decoding(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # how decoding differs from training is no news in its log
+            warnings.simplefilter(
+                "ignore"
+            )  # decoding may warn that it differs from training, which is expected here
             text = write_text(model, tokenizer, settings.prompt, settings, alive)
         return Sample(step, settings.prompt, text)
 
     def _say_failed(self, step: int, reason: str) -> None:
-        """Report each reason once in a run of this process."""
+        """Report a failed sample, once for each reason."""
         if reason not in self._failed:
             self._failed.add(reason)
             self._run.journal.not_sampled(step, reason)
 
 
 class Validator:
-    """Measures a run on its held-out rows."""
+    """The scheduled validations of a run, with the samples after them."""
 
     def __init__(
         self,
@@ -106,7 +108,7 @@ class Validator:
         self.samples = Samples(run, trace)
 
     def validate_if_due(self) -> bool:
-        """Validate and sample once at this step if it is time, save a best one; False if a stop interrupted it."""
+        """Validate, save a best step and generate a sample if they are due; return False if a stop interrupted it."""
         state = self._run.state
         if not self._run.components.validates:
             return True
@@ -116,7 +118,7 @@ class Validator:
         return True
 
     def _validate(self) -> bool:
-        """Validate this step; False if a stop interrupted it."""
+        """Validate this step; return False if a stop interrupted it."""
         run, state = self._run, self._run.state
         run.journal.validating(state.step_done)
         with self._trace.span("evaluation"):
@@ -142,7 +144,7 @@ class Validator:
         stop: Callable[[], bool] = lambda: False,
         report: Callable[[BatchSums], None] = lambda sums: None,
     ) -> Validation | None:
-        """Return the loss of the held-out rows with the weights as they are now; None if `stop` became true.
+        """Return the loss on the held-out data with the current weights; None if `stop` became true.
 
         report: called with the sums of each batch.
         """
@@ -163,5 +165,5 @@ class Validator:
                 report=report,
             )
 
-        # Ranks exchange sums between batches: one of them cannot begin again alone.
+        # With several ranks an interrupted validation cannot restart: they exchange sums between batches.
         return whole() if run.ranks.world > 1 else self._source.reading(step, whole)
