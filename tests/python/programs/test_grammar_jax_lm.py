@@ -163,7 +163,7 @@ def test_a_checkpoint_of_the_runs_own_folder_needs_no_restore() -> None:
     found = resolved("--restore-checkpoint-path", "artifacts/checkpoint_5000")
     assert not found.config.start.load_parameters_path
     assert found.notes == [
-        "the run in artifacts/ goes on from its newest checkpoint without --restore-checkpoint-path"
+        "the run in artifacts/ continues from its newest checkpoint without --restore-checkpoint-path"
     ]
     start = resolved("--restore-checkpoint-path", "runs/a").config.start
     assert start.load_parameters_path == "runs/a" and start.keep_optimizer and start.keep_step
@@ -171,7 +171,7 @@ def test_a_checkpoint_of_the_runs_own_folder_needs_no_restore() -> None:
 
 def test_a_seed_says_that_weights_follow_it() -> None:
     assert resolved("--random-seed", "3").notes == [
-        "random_seed=3 is the seed of the weights too; there they always have seed 0"
+        "random_seed=3 also seeds the weights, which the original always initializes with seed 0"
     ]
     assert resolved("--random-seed", "0").notes == []
 
@@ -219,9 +219,9 @@ BAD = {
     "--batchsize 3": "unknown name 'batchsize'; did you mean 'batch_size'",
     "--batch-size many": "batch_size: expected a whole number, got 'many'",
     "--batch-size 3 --batch_size 4": "batch_size is given twice: --batch-size 3 and --batch_size 4",
-    "--dtype float16": "float16, which needs loss scaling; take bfloat16",
+    "--dtype float16": "float16, which needs loss scaling; use bfloat16",
     "--dtype int8": "[jax_lm] dtype: expected float32 or bfloat16, got 'int8'",
-    "--num-epochs": "--num-epochs: expected a value behind it",
+    "--num-epochs": "--num-epochs: expected a value after it",
 }
 
 

@@ -304,7 +304,7 @@ def test_a_wrong_column_names_those_there(source: Path, tmp_path: Path) -> None:
 
 def test_files_of_another_number_of_shards_are_not_mixed(source: Path, tmp_path: Path) -> None:
     command.main(flags(source, tmp_path, "--num-shards", "2"))
-    with pytest.raises(UserError, match="rows-00000-of-00002 is there already"):
+    with pytest.raises(UserError, match="rows-00000-of-00002 exists already"):
         command.main(flags(source, tmp_path))
 
 

@@ -30,7 +30,7 @@ _ROWS, _LENGTH = "max_sequence_length", "train.seq_len"
 
 
 def resolve(asked: CommandLine) -> Resolved:
-    """The config, not checked yet; UserError names the flag that is wrong."""
+    """Return the unchecked config; raise UserError that names a wrong flag."""
     rows = rows_of(_GRAMMAR)
     typed, own = split_flags(_GRAMMAR, asked.words, rows)
     settings = _settings(rows, typed)
@@ -44,7 +44,7 @@ def resolve(asked: CommandLine) -> Resolved:
     if _inside(settings[keys.RESTORED].value, workdir):
         skipped.add(keys.RESTORED)
         notes.append(
-            f"the run in {workdir} goes on from its newest checkpoint without {keys.flag(keys.RESTORED)}"
+            f"the run in {workdir} continues from its newest checkpoint without {keys.flag(keys.RESTORED)}"
         )
     applied = apply(_GRAMMAR, rows, config, settings, lambda row: row.name in skipped)
     _add_model_origins(applied, file)
@@ -63,14 +63,14 @@ def resolve(asked: CommandLine) -> Resolved:
 
 
 def _add_model_origins(applied: Applied, file: str) -> None:
-    """Note that the fields of the model come from a file that the command names."""
+    """Record that the model's fields come from a file that the command names."""
     for info in walk(applied.config):
         if info.path.startswith("model."):
             applied.origins.setdefault(info.path, Origin(None, file, ""))
 
 
 def _inside(checkpoint: Value, workdir: str) -> bool:
-    """Whether a checkpoint is one of the run's own work directory."""
+    """Return whether a checkpoint is inside the run's work directory."""
     if checkpoint is None or "://" in workdir:
         return False
     folder = Path(workdir).absolute()
@@ -86,7 +86,7 @@ def _settings(rows: Mapping[str, Row], typed: Typed) -> dict[str, Setting]:
 
 
 def _follow_rows(applied: Applied, asked: Setting) -> list[str]:
-    """Give a run the length of its rows, which decides there too; a note where another one was typed."""
+    """Set train.seq_len to the length of the stored sequences, as the original does; return a note if it differs."""
     data = applied.config.data
     length = row_length(data) if data.pipeline == "features" else 0
     if length in (0, applied.config.train.seq_len):
@@ -94,11 +94,11 @@ def _follow_rows(applied: Applied, asked: Setting) -> list[str]:
     applied.config = replace_path(applied.config, _LENGTH, length)
     applied.origins[_LENGTH] = Origin(asked.default, data.path, asked.word)
     typed = f"{asked.word}: " if asked.word else ""
-    return [f"{typed}the rows of {data.path} have {length} ids, and the run takes them as they are"]
+    return [f"{typed}the sequences of {data.path} have {length} ids, and the run uses this length"]
 
 
 def _base(name: str) -> tuple[Config, str]:
-    """(recipe with the model of this name, the file that the model is from)."""
+    """Return (a config with the model of this name, the file that defines the model)."""
     file = Path(name) / "config.json"
     if file.is_file():
         return _with_model(read_config(_SHIPPED["gpt2"]), file), str(file)

@@ -7,15 +7,15 @@ from mudd_core.programs.row import WORKDIR, Row, Values, mapped
 
 _G = "jax_lm"
 PREPROCESS_GRAMMAR = "jax_lm_preprocess"
-# Flags that decide more than fields: the model, the work directory, the checkpoint before the run, the tracker.
+# Flags that decide more than fields: the model, the work directory, the initial checkpoint, the tracker.
 MODEL, FOLDER, RESTORED = "model_config_name", "model_save_dir", "restore_checkpoint_path"
 TRACKERS, TRACKER_FOLDER = ("wandb_username", "wandb_project"), "wandb_run_dir"
-ONLY_IF_TYPED = (*TRACKERS, RESTORED)  # their defaults decide nothing
+ONLY_IF_TYPED = (*TRACKERS, RESTORED)  # their defaults have no effect
 _DTYPES = {"float32": "fp32", "bfloat16": "bf16"}
 
 
 def flag(name: str) -> str:
-    """A key as it is typed."""
+    """Return a key as users type it."""
     return f"--{name.replace('_', '-')}"
 
 
@@ -23,29 +23,27 @@ def _flag(name: str, default: str | int, text: str) -> Row:
     return mapped(PREPROCESS_GRAMMAR, name, default, text=text)
 
 
-# The options of tools/preprocess: they make files of rows, so they decide no field of a config.
+# The options of the preprocess command, which writes files and sets no field of a config.
 PREPROCESS: tuple[Row, ...] = (
     _flag("tokenizer_model", "gpt2", "tokenizer: a folder, a tokenizer.json or a name of the hub"),
-    _flag(
-        "min_sequence_length", 128, "shortest window that is kept, in tokens, the reserved ones counted in"
-    ),
-    _flag("max_sequence_length", 256, "length of every row, in tokens"),
-    _flag("num_special_token_reserved", 2, "tokens of a row that are kept free for BOS and EOS"),
-    _flag("ignore_label", -100, "label of a slot whose target is padding"),
-    _flag("stride", 128, "tokens between the starts of two windows of a document"),
+    _flag("min_sequence_length", 128, "shortest window that is kept, in tokens, including the reserved ones"),
+    _flag("max_sequence_length", 256, "length of every sequence, in tokens"),
+    _flag("num_special_token_reserved", 2, "tokens of a sequence reserved for BOS and EOS"),
+    _flag("ignore_label", -100, "label of a position whose target is padding"),
+    _flag("stride", 128, "tokens between the starts of consecutive windows of a document"),
     _flag("dataset_name", "wikitext", "documents: a file, a folder or a data set of the hub"),
     _flag("dataset_sub_name", "wikitext-103-v1", "configuration of that data set"),
     _flag("dataset_split_type", "test", "split of that data set"),
-    _flag("output_path", "data/wikitext", "beginning of the names of the Parquet files"),
+    _flag("output_path", "data/wikitext", "prefix of the names of the Parquet files"),
     _flag("direct_running_mode", "in_memory", "in_memory, multi_threading or multi_processing"),
-    _flag("direct_num_workers", 1, "processes that make rows; 0 = one for each core"),
+    _flag("direct_num_workers", 1, "worker processes; 0 = one for each core"),
 )
 
 
 def _precision(values: Values) -> dict[str, Scalar]:
     name = str(values["dtype"])
     if name == "float16":
-        raise ValueError("expected float32 or bfloat16, got float16, which needs loss scaling; take bfloat16")
+        raise ValueError("expected float32 or bfloat16, got float16, which needs loss scaling; use bfloat16")
     if name not in _DTYPES:
         raise ValueError(f"expected float32 or bfloat16, got '{name}'")
     return {"train.precision": _DTYPES[name]}
@@ -59,7 +57,11 @@ def _train_files(values: Values) -> dict[str, Scalar]:
 
 def _seed_note(values: Values) -> str:
     seed = values["random_seed"]
-    return f"random_seed={seed} is the seed of the weights too; there they always have seed 0" if seed else ""
+    return (
+        f"random_seed={seed} also seeds the weights, which the original always initializes with seed 0"
+        if seed
+        else ""
+    )
 
 
 def _tracker(name: str, default: str, path: str) -> Row:
@@ -69,7 +71,7 @@ def _tracker(name: str, default: str, path: str) -> Row:
         default,
         path,
         "log.wandb",
-        text="typed: the tracker is on",
+        text="turns the tracker on if typed",
         convert=lambda values: {path: str(values[name]), "log.wandb": "online"},
     )
 
@@ -95,7 +97,9 @@ ROWS: tuple[Row, ...] = (
     mapped(_G, "eval_dataset_paths", "dataset/wikitext.test**", "data.eval_path"),
     mapped(_G, "batch_size", 16, "train.batch_size", text="for validation too"),
     mapped(_G, "random_seed", 0, "train.seed", note=_seed_note),
-    mapped(_G, "max_sequence_length", 256, "train.seq_len", text="the length of the rows decides"),
+    mapped(
+        _G, "max_sequence_length", 256, "train.seq_len", text="replaced by the length of the stored sequences"
+    ),
     mapped(_G, "num_epochs", 5, "train.epochs"),
     mapped(_G, "learning_rate", 3e-5, "optim.lr"),
     mapped(_G, "weight_decay_rate", 0.01, "optim.weight_decay"),

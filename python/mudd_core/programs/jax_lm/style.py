@@ -8,13 +8,13 @@ from pathlib import Path
 from mudd_core.run.records.events import SavedStep, StepRecord, Validation, perplexity
 from mudd_core.run.report.style import RunFacts, Style
 
-_FIXED = 50  # what the original's ETA divides by, whatever the period of its lines
+_FIXED = 50  # the original's ETA divides by this, whatever the period of its lines
 
 
 class JaxLmStyle(Style):
-    """[TRAIN] and [EVAL] lines: means over the steps since the line before, and over the validation set.
+    """[TRAIN] and [EVAL] lines: means over the steps since the previous line, and over the validation set.
 
-    With log.compat the loss is that of the first step since the line before, and the ETA the original's guess.
+    With log.compat a line has the loss of the first step since the previous line, and the original's estimated ETA.
     """
 
     ours = False
@@ -23,16 +23,16 @@ class JaxLmStyle(Style):
         super().__init__(facts)
         train = facts.config.train
         self._per_epoch = max(1, train.steps // max(1, train.epochs))
-        self._losses: list[float] = []  # since the line before
+        self._losses: list[float] = []  # since the previous line
         self._began = math.nan  # seconds of the run at that line
         self._shown = math.nan  # loss of the newest line
-        self._held: list[str] = []  # of a save whose validation comes first there
+        self._held: list[str] = []  # lines of a save that the original prints after the validation
 
     def _place(self, step: int) -> str:
         return f"epoch: {step // self._per_epoch} step: {step}/{self.facts.config.train.steps}"
 
     def step(self, record: StepRecord) -> list[str]:
-        """The line of a period, behind the update of a step that the period divides."""
+        """Return the training line if the period divides this step; the line follows the update."""
         train = self.facts.config.train
         if math.isnan(self._began):  # before the first update of this process
             tokens = train.batch_size * train.seq_len
@@ -51,13 +51,13 @@ class JaxLmStyle(Style):
         return [*held, f"[TRAIN] {self._place(step)} {_shown(self._shown)} ETA {clock(seconds)} "]
 
     def validated(self, result: Validation) -> list[str]:
-        """The line of a validation, behind the step before it, then that of the step's save."""
+        """Return the line of a validation, numbered like the previous step, then the held lines of a save."""
         held, self._held = self._held, []
         return [f"[EVAL] {self._place(max(0, result.step - 1))} {_shown(result.val_loss)} ", *held]
 
     def saved(self, step: int) -> list[str]:
-        """The line of a save: the folder of all checkpoints, from the current one where it is below that."""
-        assert self.facts.folder is not None  # where a checkpoint was saved
+        """Return the line of a save: the checkpoint folder, relative to the current folder if it is inside."""
+        assert self.facts.folder is not None  # a run that saves has a folder
         workdir, here = self.facts.folder.path, Path.cwd()
         line = f"save checkpoint to {workdir.relative_to(here) if here in workdir.parents else workdir}/"
         train = self.facts.config.train
@@ -68,21 +68,21 @@ class JaxLmStyle(Style):
         return [line]
 
     def restored(self, found: SavedStep) -> list[str]:
-        """The lines of a resume; no step is lost."""
+        """Return the lines of a resume; no step is lost."""
         return [f"train state restored from {found.path}", f"skip train step to {found.step - 1}"]
 
     def tracked(self, record: StepRecord) -> dict[str, float]:
-        """The values of a line."""
+        """Return the values of a training line."""
         loss = record.loss if math.isnan(self._shown) else self._shown
         return {"loss": loss, "ppl": perplexity(loss), "epoch": float((record.step - 1) // self._per_epoch)}
 
     def eval_tracked(self, result: Validation) -> dict[str, float]:
-        """The values of a validation."""
+        """Return the values of a validation."""
         return {"eval_loss": result.val_loss, "eval_ppl": perplexity(result.val_loss)}
 
 
 def clock(seconds: int) -> str:
-    """HH:MM:SS, hours of two digits or more."""
+    """Format seconds as HH:MM:SS, with two digits or more for the hours."""
     return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
 
 

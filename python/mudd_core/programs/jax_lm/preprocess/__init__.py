@@ -1,1 +1,1 @@
-"""Makes rows of a fixed length out of documents and writes them as Parquet files (docs/coming-from/jax_lm.md)."""
+"""Preprocessing: documents to Parquet files of fixed-length sequences (docs/coming-from/jax_lm.md)."""

@@ -1,7 +1,7 @@
-"""Makes training rows out of documents: overlapping windows with BOS and EOS, labels shifted by one, as Parquet files.
+"""Write training sequences to Parquet files: overlapping windows of documents with BOS and EOS, and shifted labels.
 
-The flags are those of jax-lm-training's preprocessing, with dashes or underscores. Rows are in the order of the
-documents, whatever the number of workers. The files get their names when all are whole.
+The flags have the names of jax-lm-training's preprocessing, with dashes or underscores. Sequences keep the order of the
+documents, for any number of workers. The files get their final names when all are complete.
 """
 
 from __future__ import annotations
@@ -38,28 +38,28 @@ _DATA = (*_TEXT, *(ending for one in _RECORDS for ending in one.endings))
 _MODES = ("in_memory", "multi_threading", "multi_processing")
 _MOST_SHARDS = 99_999
 _FIELDS = ("hub.online", "storage.map")
-_RUNNERS = ("DirectRunner", "BundleBasedDirectRunner")  # of Apache Beam, that work on this machine
+_RUNNERS = ("DirectRunner", "BundleBasedDirectRunner")  # Apache Beam's runners that use only this machine
 
 
 @dataclass(frozen=True)
 class Source:
-    """The files of a split in the order of their names."""
+    """The files of a split, sorted by name."""
 
     files: tuple[Path, ...]
 
     def texts(self) -> Iterator[str]:
-        """The documents, in the order of the files and of their places in them."""
+        """Yield the documents, file by file in their order."""
         for file in self.files:
             own = file.name.lower().endswith(_TEXT) or formats.format_of(file).name == "text"
             yield from _lines(file) if own else formats.documents(file, COLUMN)
 
     def count(self) -> int:
-        """Number of documents: one pass over the files."""
+        """Count the documents; this reads all files once."""
         return sum(1 for _ in self.texts())
 
 
 def find(name: str, part: str, split: str, access: Access = LOCAL) -> Source:
-    """The files of a file, of a split of a folder or of a data set of the hub; UserError where there are none."""
+    """Find the files of a path, or of a split of a folder or hub dataset; raise UserError if there are none."""
     path = local(access.local(name, "[preprocess] --dataset-name"), "[preprocess] --dataset-name")
     if path.is_file():
         return Source((path,))
@@ -93,7 +93,7 @@ def _is_data(file: Path, folder: Path) -> bool:
 
 
 def _words(name: Path) -> set[str]:
-    """The parts of a name such as wiki.train.txt, train-00000-of-00002.parquet or train/data.arrow."""
+    """Split a file name such as wiki.train.txt, train-00000-of-00002.parquet or train/data.arrow into its parts."""
     text = name.as_posix().lower()
     for mark in "/-_":
         text = text.replace(mark, ".")
@@ -101,7 +101,7 @@ def _words(name: Path) -> set[str]:
 
 
 def _lines(file: Path) -> Iterator[str]:
-    """A document for each line, without its end."""
+    """Yield each line, without its line break, as a document."""
     for line, offset in _raw_lines(file):
         yield _decoded(line, file, offset)
 
@@ -145,7 +145,7 @@ def main(words: Sequence[str]) -> int:
         shards.commit()
     for file in shards.files:
         print(file)
-    print(f"{documents:,} documents gave {rows:,} rows of {shape.length} tokens")
+    print(f"{documents:,} documents gave {rows:,} sequences of {shape.length} tokens")
     if not rows:
         print(
             f"warning: no document has more than {shape.shortest - shape.reserved} tokens "
@@ -156,7 +156,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def _dashed(word: str) -> str:
-    """The argument with dashes in the name of its option; a field of the config, which has a dot, as it is."""
+    """Return the argument with dashes in its option's name; config fields, whose names have a dot, stay unchanged."""
     item = argument(word)
     if item.mark != "--" or "." in item.key:
         return word
@@ -164,7 +164,7 @@ def _dashed(word: str) -> str:
 
 
 def _access(words: Sequence[str]) -> Access:
-    """What the arguments about config fields allow; UserError for a field that decides nothing here."""
+    """Return the access that the config fields allow; raise UserError for a field without effect here."""
     overrides = split_words(list(words), Config())
     for item in overrides:
         if item.path not in _FIELDS:
@@ -173,7 +173,7 @@ def _access(words: Sequence[str]) -> Access:
 
 
 def _require_runner(name: str) -> None:
-    """UserError for a runner of Apache Beam on other machines."""
+    """Raise UserError for a runner of Apache Beam that uses other machines."""
     if name not in _RUNNERS:
         raise UserError(
             f"[preprocess] --runner: expected {' or '.join(_RUNNERS)}, got '{name}': all work is done on this machine; "
@@ -206,7 +206,7 @@ def _parser() -> ToolArguments:
     parser.add_argument(
         "--mask-by-position",
         action="store_true",
-        help="padding is what is behind a window; default as the original: every id 0, a token of its own in GPT-2",
+        help="padding starts after the window; default, as in the original: every id 0, which is a token of GPT-2",
     )
     return parser
 
@@ -226,7 +226,7 @@ def _workers(args: argparse.Namespace) -> int:
 def _write(
     source: Source, vocabulary: Vocabulary, shape: Shape, shards: Shards, workers: int
 ) -> tuple[int, int]:
-    """(documents, rows) that were written."""
+    """Write all sequences; return the numbers of documents and sequences."""
     total, count = source.count(), len(shards.files)
     bar, opened, documents, made = _Bar(total), -1, 0, 0
     for chunk, rows in rows_in_order(chunks_of(source.texts(), total, count), vocabulary, shape, workers):
@@ -243,7 +243,7 @@ def _write(
 
 
 class _Bar:
-    """Documents, rate and time left: rewritten in place on a terminal, elsewhere a line for each tenth."""
+    """A progress bar: rewritten in place on a terminal, elsewhere one line for each tenth."""
 
     def __init__(self, total: int, stream: TextIO | None = None) -> None:
         self._total, self._stream = total, stream or sys.stderr
@@ -251,7 +251,7 @@ class _Bar:
         self._begin, self._shown, self._drawn = time.monotonic(), 0, 0.0
 
     def show(self, done: int, rows: int) -> None:
-        """After some more documents."""
+        """Update the progress after more documents."""
         now = time.monotonic()
         tenth = 10 * done // max(self._total, 1)
         if not (now - self._drawn >= 0.1 or done == self._total if self._live else tenth > self._shown):
@@ -266,6 +266,6 @@ class _Bar:
         self._stream.flush()
 
     def close(self) -> None:
-        """End the line that is rewritten."""
+        """Finish the line that is rewritten."""
         if self._live and self._drawn:
             self._stream.write("\n")

@@ -1,4 +1,4 @@
-"""Parquet files of rows: whole when their names appear, so that a killed run leaves none."""
+"""Parquet files of sequences: they get their names when complete, so a killed run leaves no partial file."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _GROUP_BYTES = 64 << 20  # of the values of a row group
 
 
 def pyarrow() -> ModuleType:
-    """The library, with its Parquet module loaded; UserError with the way to install it."""
+    """Return pyarrow with its Parquet module loaded; raise UserError, with the install command, if it is missing."""
     needed("pyarrow.parquet", "[preprocess] --output-path", "for Parquet files")
     return needed("pyarrow", "[preprocess] --output-path", "for Parquet files")
 
 
 class Shards:
-    """The files `<prefix>-SSSSS-of-NNNNN`, written under other names until `commit`; a context that removes those."""
+    """The files `<prefix>-SSSSS-of-NNNNN`; the context removes the temporary files that `commit` has not renamed."""
 
     def __init__(self, prefix: str, count: int, length: int) -> None:
         self._arrow = pyarrow()
@@ -63,20 +63,20 @@ class Shards:
         self._shard = -1
 
     def _refuse_others(self, path: Path) -> None:
-        """UserError for files of another number of shards: a reader would take both."""
+        """Raise UserError for files with another number of shards: a reader would read both sets."""
         others = {Path(name) for name in glob.glob(f"{glob.escape(str(path))}-?????-of-?????")}
         others -= set(self.files)
         if others:
             raise UserError(
-                f"[preprocess] --output-path: {min(others)} is there already, of another number of shards; move such "
-                "files away, since readers take all that begin alike"
+                f"[preprocess] --output-path: {min(others)} exists already, with another number of shards; move such "
+                "files away, since readers read every file with this prefix"
             )
 
     def _temporary(self, shard: int) -> Path:
         return self.files[shard].with_name(f".{self.files[shard].name}.partial")
 
     def begin(self, shard: int) -> None:
-        """Close the shard that is open, and open this one; the first holds the lock of all."""
+        """Close the open shard and open this one; the lock on the first shard protects all."""
         self._end_shard()
         self._shard = shard
         path = self._temporary(shard)
@@ -98,17 +98,17 @@ class Shards:
         except BlockingIOError:
             mine = False
         if not mine:
-            self._shard = -1  # the files are the other run's
+            self._shard = -1  # the files belong to the other run
             raise UserError(f"[preprocess] another run writes {self.files[0]} now")
 
     def add(self, rows: Rows) -> None:
-        """Rows behind those of the open shard."""
+        """Append sequences to the open shard."""
         self._held.append(rows)
         if sum(map(len, self._held)) >= self._group:
             self._write(whole=False)
 
     def _write(self, *, whole: bool) -> None:
-        """Write the row groups that are full, and at the end of a shard the rest."""
+        """Write the full row groups; with `whole`, at the end of a shard, write the rest as well."""
         assert self._writer is not None
         rows = Rows.joined(self._held, self._length)
         first = 0
@@ -140,7 +140,7 @@ class Shards:
         self._held, self._writer = [], None
 
     def commit(self) -> None:
-        """Give all files their names."""
+        """Rename all files to their final names."""
         self._end_shard()
         for shard, file in enumerate(self.files):
             with _saving(file):
@@ -155,7 +155,7 @@ class Shards:
 
     def __exit__(self, *_: object) -> None:
         if self._writer is not None:
-            with contextlib.suppress(Exception):  # the error that ended the block counts
+            with contextlib.suppress(Exception):  # the error that ended the block is reported
                 self._writer.close()
         for stream in self._streams:
             with contextlib.suppress(OSError):

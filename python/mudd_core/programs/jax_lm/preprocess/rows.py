@@ -1,6 +1,6 @@
-"""Rows of documents: overlapping windows of ids with BOS, EOS and padding, as inputs, mask and labels.
+"""Sequences from documents: overlapping windows of ids with BOS, EOS and padding, as inputs, mask and labels.
 
-Several processes make them, in the order of the documents for any number of processes.
+Several processes build them; their order is the order of the documents for any number of processes.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from mudd_core.base.errors import UserError
 from mudd_core.programs.jax_lm.preprocess.vocabulary import Encoder, Vocabulary
 
 Ids = npt.NDArray[np.int64]
-CHUNK = 256  # documents that a process takes at once
-PAD = 0  # whatever id the tokenizer pads with: what the original program writes
+CHUNK = 256  # documents that a process handles at once
+PAD = 0  # as in the original program, whatever id the tokenizer pads with
 
 
 @dataclass(frozen=True)
 class Shape:
-    """How windows are cut. length: of a row; shortest: of a window, with the reserved tokens; stride: between starts.
+    """The sizes of windows. length: of a sequence; shortest: of a window, including the reserved tokens.
 
-    by_position: padding is where a window has ended. Otherwise it is where the id is 0, which is a token of its own in
-    some vocabularies; this is what the original program does.
+    by_position: padding starts after the window. Otherwise, as in the original program, every id 0 is padding, although
+    0 is a real token in some vocabularies.
     """
 
     length: int = 256
@@ -59,13 +59,13 @@ class Shape:
 
     @property
     def longest_window(self) -> int:
-        """Tokens of a full window: one more than a row has, since the last one is a label only."""
+        """Return the tokens of a full window: one more than the inputs, since the last token is only a label."""
         return self.length - self.reserved + 1
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows [n, length] of some documents, in their order."""
+    """The sequences [n, length] of some documents, in order."""
 
     input_ids: Ids
     attention_mask: npt.NDArray[np.float32]
@@ -75,13 +75,13 @@ class Rows:
         return len(self.input_ids)
 
     def part(self, first: int, last: int) -> Rows:
-        """The rows [first, last)."""
+        """Return the sequences [first, last)."""
         place = slice(first, last)
         return Rows(self.input_ids[place], self.attention_mask[place], self.labels[place])
 
     @staticmethod
     def joined(parts: list[Rows], length: int) -> Rows:
-        """The rows of several parts behind each other."""
+        """Concatenate the sequences of several parts."""
         empty = np.zeros((0, length), np.int64)
         return Rows(
             np.concatenate([empty, *(part.input_ids for part in parts)]),
@@ -91,14 +91,14 @@ class Rows:
 
 
 def rows_of(ids: npt.ArrayLike, bos: int, eos: int, shape: Shape) -> Rows:
-    """The rows of one document, one for each window of more than shortest - reserved tokens."""
+    """Return the sequences of one document, one for each window of more than shortest - reserved tokens."""
     tokens = np.asarray(ids, np.int64)
     starts = np.arange(0, len(tokens), shape.stride)
     sizes = np.minimum(shape.longest_window, len(tokens) - starts)
     kept = sizes > shape.shortest - shape.reserved
     starts, sizes = starts[kept], sizes[kept]
     width = max(shape.longest_window + 2, shape.length + 1)
-    ends = (sizes + 1)[:, None]  # where EOS is
+    ends = (sizes + 1)[:, None]  # position of EOS
     place = np.arange(width)[None, :]
     index = np.clip(starts[:, None] + place - 1, 0, max(len(tokens) - 1, 0))
     full = np.where(place < ends, tokens[index] if len(tokens) else PAD, PAD)
@@ -118,14 +118,14 @@ _worker: list[tuple[Encoder, Vocabulary, Shape]] = []  # kept by a worker proces
 
 @dataclass(frozen=True)
 class Chunk:
-    """Documents that follow each other, all for one file."""
+    """Consecutive documents for one file."""
 
     shard: int
     texts: tuple[str, ...]
 
 
 def chunks_of(texts: Iterable[str], total: int, shards: int) -> Iterator[Chunk]:
-    """The documents in their order; file s of n takes those from total s / n to total (s + 1) / n."""
+    """Yield the documents in chunks; file s of n gets the documents from total s / n to total (s + 1) / n."""
     source = iter(texts)
     for shard in range(shards):
         left = total * (shard + 1) // shards - total * shard // shards
@@ -142,12 +142,12 @@ def chunks_of(texts: Iterable[str], total: int, shards: int) -> Iterator[Chunk]:
 def rows_in_order(
     chunks: Iterable[Chunk], vocabulary: Vocabulary, shape: Shape, workers: int
 ) -> Iterator[tuple[Chunk, Rows]]:
-    """The rows of each chunk; a few chunks for each worker are read ahead."""
+    """Yield each chunk with its sequences; a few chunks for each worker are read ahead."""
     if workers == 1:
         encode = vocabulary.encoder()
         yield from ((chunk, make_rows(chunk.texts, encode, vocabulary, shape)) for chunk in chunks)
         return
-    context = multiprocessing.get_context("spawn")  # a fork would copy the locks of the threads that run here
+    context = multiprocessing.get_context("spawn")  # a fork would copy locks that other threads hold
     with ProcessPoolExecutor(workers, context, _begin, (vocabulary, shape)) as pool:
         waiting: deque[tuple[Chunk, Future[Rows]]] = deque()
         try:
@@ -168,20 +168,22 @@ def rows_in_order(
 
 
 def make_rows(texts: Sequence[str], encode: Encoder, vocabulary: Vocabulary, shape: Shape) -> Rows:
-    """The rows of some documents."""
+    """Build the sequences of some documents."""
     parts = [rows_of(ids, vocabulary.bos, vocabulary.eos, shape) for ids in encode(texts)]
     return Rows.joined(parts, shape.length)
 
 
 def cores() -> int:
-    """Cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def _begin(vocabulary: Vocabulary, shape: Shape) -> None:
-    """Prepare a worker; its library uses one thread, since there is a worker for each core."""
+    """Prepare a worker; the tokenizer uses one thread, since there is a worker for each core."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the first process ends the others
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C reaches all processes; the first one stops the others
     _worker.append((vocabulary.encoder(), vocabulary, shape))
 
 

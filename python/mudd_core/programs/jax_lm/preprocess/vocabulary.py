@@ -1,4 +1,4 @@
-"""The tokenizer of the rows, with the special tokens that it adds on its own, and its BOS and EOS."""
+"""The tokenizer for the sequences, its BOS and EOS, and the special tokens that its template adds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mudd_core.base.errors import FormatError, UserError
 from mudd_core.data.sources.access import LOCAL, Access
 from mudd_core.data.tokenizers.source import TokenizerSource, find_tokenizer
 
-_TRIED = "a"  # a text that any tokenizer takes: what it cannot do shows before the work begins
+_TRIED = "a"  # a string that any tokenizer accepts, so a broken one fails before the work starts
 
 
 @dataclass(frozen=True)
@@ -21,12 +21,12 @@ class Vocabulary:
     eos: int
 
     def encoder(self) -> Encoder:
-        """A function from texts to ids."""
+        """Return a function that encodes strings to ids."""
         return Encoder(self.source)
 
 
 class Encoder:
-    """Encodes texts with the tokenizer's own template; the name of a special token in a text is that token."""
+    """An encoder with the tokenizer's own template; the name of a special token in a document becomes that token."""
 
     def __init__(self, source: TokenizerSource) -> None:
         self._source, self._tokenizer = source, source.make()
@@ -47,13 +47,13 @@ class Encoder:
         except BaseException as error:
             if isinstance(error, Exception) or type(error).__name__ == "PanicException":
                 raise FormatError(
-                    self._source.file, 0, f"the tokenizers library refuses a text: {error}"
+                    self._source.file, 0, f"the tokenizers library rejects a document: {error}"
                 ) from None
             raise
 
 
 def read_vocabulary(name: str, access: Access = LOCAL) -> Vocabulary:
-    """The tokenizer of a folder, a file or a name of the hub; UserError where it has no BOS or no EOS."""
+    """Read the tokenizer of a folder, a file or a hub name; raise UserError if it has no BOS or no EOS."""
     try:
         source = find_tokenizer(name, 0, access)
         if source.kind == "bpe":
@@ -69,7 +69,7 @@ def read_vocabulary(name: str, access: Access = LOCAL) -> Vocabulary:
     tokenizer.encode(_TRIED)
     if tokenizer.bos_id is None:
         raise UserError(
-            f"[preprocess] --tokenizer-model: {name} has no BOS token, and every row begins with one; name it as "
-            "bos_token in a tokenizer_config.json beside it"
+            f"[preprocess] --tokenizer-model: {name} has no BOS token, and every sequence starts with one; set "
+            "bos_token in a tokenizer_config.json next to it"
         )
     return Vocabulary(source, tokenizer.bos_id, tokenizer.eos_id)
