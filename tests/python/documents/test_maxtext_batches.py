@@ -38,7 +38,8 @@ def test_an_evaluation_follows_a_typed_batch_of_several_devices() -> None:
     assert (found.config.train.batch_size, evaluation.batch_size * evaluation.max_batches) == (256, 41_472)
     assert found.notes[0] == (
         "per_device_batch_size=256: one device here, so an update has 256 sequences, 8 times the 32 of class "
-        "MUDDLlama2Medium; a batch of the evaluation follows and has 256: type eval_per_device_batch_size for another"
+        "MUDDLlama2Medium; an evaluation batch is scaled alike and has 256: type eval_per_device_batch_size for "
+        "another size"
     )
     assert found.origins["eval.batch_size"].word == "per_device_batch_size=256"
     assert resolved(*MUDD, M_PER_DEVICE_BATCH_SIZE="64").config.eval.batch_size == 64
@@ -79,8 +80,8 @@ def test_less_than_one_sequence_a_device_is_taken_where_the_whole_is() -> None:
 
 def test_notes_on_the_batch_name_the_way_to_the_programs_own() -> None:
     assert resolved(*MUDD).notes[0] == (
-        "per_device_batch_size=32: one device here, so an update has 32 sequences; the authors' 8 devices made 256 of "
-        "it: --devices=8 gives their batch"
+        "per_device_batch_size=32: one device here, so an update has 32 sequences; the authors' 8 devices had 256: "
+        "--devices=8 sets their batch"
     )
     assert "authors'" not in resolved(*MUDD, devices="8").notes[0]
     with_ranks = resolved(*MUDD, OMPI_COMM_WORLD_SIZE="2", OMPI_COMM_WORLD_RANK="0").notes[0]

@@ -37,7 +37,7 @@ def test_a_command_trains_resumes_and_validates(
     assert main([*words, "train.stop_at=2"]) == 75
     stopped = capsys.readouterr()
     assert "launch.py own.yml model_name=LlamaMedium" in stopped.out.replace("\n", " ")
-    assert stopped.err.count("an argument without a name is left out") == 1
+    assert stopped.err.count("an argument without a name is ignored") == 1
     assert "from arguments: " in stopped.out and "from base_v2.yml: " in stopped.out
     assert main([*words, "train.stop_at=0"]) == 0
     trained = capsys.readouterr()

@@ -44,7 +44,7 @@ def test_a_key_that_a_file_has_twice_is_noted(tmp_path: Path) -> None:
     file.write_text("base_config: base_v2.yml\nsteps: 7\nsaves: 1\nsteps: 9\n")
     found = resolved(str(file), *MUDD)
     assert found.config.train.steps == 9
-    assert f"{file}: the last value of steps holds, given twice there" in found.notes
+    assert f"{file}: the last value of steps is used, given twice there" in found.notes
 
 
 def test_a_run_of_an_earlier_version_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,7 +57,10 @@ def test_a_run_of_an_earlier_version_is_found(tmp_path: Path, monkeypatch: pytes
         (earlier / name).write_text("{}")
     found = resolved("base_v2.yml", *words)
     assert found.workdir == "runs/output"
-    assert "run_name=output: the run in runs/output is taken; a new run is in ./output" in found.notes
+    assert (
+        "run_name=output: the existing run in runs/output is used; a new run would be in ./output"
+        in found.notes
+    )
     assert resolved("base_v2.yml", *words, "base_output_directory=x").workdir == "x/output"
     (tmp_path / "output").mkdir()
     for name in ("config.json", "run.json"):

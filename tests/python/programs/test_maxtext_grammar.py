@@ -28,11 +28,11 @@ def test_an_argument_without_a_name_is_dropped_with_a_note(word: str) -> None:
         (("ici_sequence_parallelism=2",), "1.6 to 29 times what its computation takes"),
         (
             ("dcn_pipeline_parallelism=2",),
-            "pipeline stages are not built yet; leave it out: ici_fsdp_parallelism=-1 takes its ranks",
+            "pipeline stages are not built yet; leave it out: ici_fsdp_parallelism=-1 uses its ranks",
         ),
         (("ici_expert_parallelism=-1",), "expected the number of ranks"),
         (("ici_fsdp_parallelism=0",), "expected -1 (what is left) or at least 1, got 0"),
-        (("dataset_type=tfds",), "dataset_type: there is no tfds here; take dataset_type=grain"),
+        (("dataset_type=tfds",), "dataset_type: there is no tfds here; use dataset_type=grain"),
         (("dataset_type=pretrain_4k",), "dataset_type=pile"),
         (("dataset_type=c5",), "expected pile, grain"),
         (("global_parameter_scale=3",), "another power of two, got 3"),

@@ -77,8 +77,8 @@ def test_a_full_state_continues_at_its_step() -> None:
 
 def test_keys_that_do_nothing_here_are_noted_when_typed() -> None:
     quiet = resolved("base_v2.yml", *MUDD)
-    assert len(quiet.notes) == 1 and "8 devices made 256" in quiet.notes[0]
-    assert "16 devices made 512" in resolved("tokenformer.yml", *TOKENS, "per_device_batch_size=32").notes[0]
+    assert len(quiet.notes) == 1 and "8 devices had 256" in quiet.notes[0]
+    assert "16 devices had 512" in resolved("tokenformer.yml", *TOKENS, "per_device_batch_size=32").notes[0]
     loud = resolved("base_v2.yml", *MUDD, "remat_policy=minimal", "ici_data_parallelism=-1", "hardware=cpu")
     assert len(loud.notes) == 2
 

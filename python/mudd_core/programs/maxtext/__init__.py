@@ -1,4 +1,4 @@
-"""The two programs that grew out of MaxText: MUDDFormer's and TokenFormer's, by their yml files."""
+"""The two forks of MaxText, MUDDFormer's and TokenFormer's program, which are configured by yml files."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ class MaxText(Program):
         return ROWS
 
     def claims(self, asked: CommandLine) -> bool:
-        """Return whether the config is a yml file that is no name of one of our configs."""
+        """Return whether the config is a yml file, but not a name in configs/."""
         return is_yml(asked.config) and asked.config not in ALIASES
 
     def resolve(self, asked: CommandLine) -> Resolved:
-        """Return the command as an ordinary config; UserError names the key that is wrong."""
+        """Return the command as an ordinary config; raise UserError that names a wrong key."""
         from mudd_core.programs.maxtext.grammar import resolve
 
         return resolve(asked)
 
     def style(self, config: Config) -> type[Style]:
-        """Return the log lines of the program that has the model's family."""
+        """Return the log style of the program that has the model's family."""
         from mudd_core.programs.maxtext.muddformer_style import MuddformerStyle
         from mudd_core.programs.maxtext.style import TokenFormerStyle
 

@@ -1,4 +1,4 @@
-"""Batches of MaxText's forks: per_device_* sizes as batches of all devices, and what the user hears about them."""
+"""Batch sizes of MaxText's forks: per_device_* sizes as global batches, and notes for the user about them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from mudd_core.programs.program import DEVICES
 from mudd_core.programs.row import Value
 from mudd_core.programs.table import Setting
 
-_AUTHORS = {"llama2": 8}  # devices; of the other blocks 16
+_AUTHORS = {"llama2": 8}  # the authors' devices; 16 for the other blocks
 
 
 def of_all_devices(settings: Mapping[str, Setting], devices: int) -> dict[str, Setting]:
-    """The settings with batches of all devices in place of those of one; UserError for one that is not whole."""
+    """Replace per-device batch sizes by global ones; raise UserError unless a global batch size is an integer."""
     result = dict(settings)
     for name in (TRAIN_BATCH, EVAL_BATCH):
         setting = settings.get(name)
@@ -31,9 +31,9 @@ def of_all_devices(settings: Mapping[str, Setting], devices: int) -> dict[str, S
 def with_evaluation(
     settings: Mapping[str, Setting], before: Mapping[str, Setting], options: Mapping[str, str]
 ) -> tuple[dict[str, Setting], str]:
-    """The settings whose evaluation batch follows a typed training batch of several devices, and a line about it.
+    """Scale the evaluation batch like a typed training batch of several devices; return the settings and a note.
 
-    before: the settings without typed keys. A typed evaluation batch and a typed --devices keep what they say.
+    before: the settings without typed keys. Nothing changes if the evaluation batch or --devices was typed.
     """
     train, evaluated = settings.get(TRAIN_BATCH), settings.get(EVAL_BATCH)
     result = dict(settings)
@@ -54,13 +54,13 @@ def with_evaluation(
     result[EVAL_BATCH] = replace(evaluated, value=whole, word=train.word)
     return result, (
         f"{train.word}: one device here, so an update has {sequences(int(typed))}, {float(typed / of_a_device):g} "
-        f"times the {float(of_a_device):g} of {train.file or 'the file'}; a batch of the evaluation follows and has "
-        f"{whole:,}: type {EVAL_BATCH} for another"
+        f"times the {float(of_a_device):g} of {train.file or 'the file'}; an evaluation batch is scaled alike and has "
+        f"{whole:,}: type {EVAL_BATCH} for another size"
     )
 
 
 def batch_notes(settings: Mapping[str, Setting], devices: int, ranks: int, follows: str = "") -> list[str]:
-    """Lines about the batches. settings: with the sizes of one device. follows: the line of with_evaluation."""
+    """Return notes about the batches. settings: with per-device sizes. follows: the note of with_evaluation."""
     if follows:
         return ["; ".join(filter(None, (follows, ranks_note(devices, ranks))))]
     return [*_training_note(settings, devices, ranks), *_evaluation_note(settings)]
@@ -90,11 +90,9 @@ def _training_note(settings: Mapping[str, Setting], devices: int, ranks: int) ->
     here = "one device here" if devices == 1 else f"{devices} devices"
     text = f"{TRAIN_BATCH}={size:g}: {here}, so an update has {sequences(batch)}"
     if size < 1:
-        text += f" (there {devices} are read and the others left out; here all are trained on)"
+        text += f" (the original reads {devices} and discards the others; here all are trained on)"
     if devices != authors and (theirs := size * authors) >= 1:
-        text += (
-            f"; the authors' {authors} devices made {theirs:g} of it: {DEVICES}={authors} gives their batch"
-        )
+        text += f"; the authors' {authors} devices had {theirs:g}: {DEVICES}={authors} sets their batch"
     return ["; ".join(filter(None, (text, ranks_note(devices, ranks))))]
 
 
@@ -102,4 +100,4 @@ def _evaluation_note(settings: Mapping[str, Setting]) -> list[str]:
     setting = settings.get(EVAL_BATCH)
     if setting is None or not setting.word or not _grain(settings):
         return []
-    return [f"{setting.word}: does nothing here: {DATASET}=grain validates in batches of the training"]
+    return [f"{setting.word}: has no effect: {DATASET}=grain validates in batches of the training size"]

@@ -1,4 +1,4 @@
-"""Classes of a user's own file (exp.py): keys as plain class attributes over a named base class."""
+"""Classes of a user's file (exp.py): keys are plain class attributes on top of a named base class."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _FILE = "exp.py"  # MUDDFormer's program keeps its config classes in this file
 
 
 def class_of(name: str, yml: str, rows: Mapping[str, Row], hint: str) -> tuple[dict[str, Value], str]:
-    """(settings, place) of a class: FILE.py:NAME, a class of exp.py, or one of the program's own.
+    """Return (settings, place) of a class: FILE.py:NAME, a class in exp.py, or a class of the program.
 
-    yml: the base file. exp.py is looked up in its folder, in the folder above (MaxText/exp.py for MaxText/configs), in
-    the current folder and in MaxText/. hint: for a name that is nowhere.
+    yml: the base file. exp.py is searched in its folder, in the parent folder (MaxText/exp.py for MaxText/configs), in
+    the current folder and in MaxText/. hint: for the message if the name is unknown.
     """
     file, colon, plain = name.rpartition(":")
     if colon and file.endswith(".py"):
@@ -50,7 +50,7 @@ def _places(yml: str) -> Iterator[Path]:
 
 
 def _names(path: Path) -> list[str]:
-    """Names of the classes that a file defines; it is not run for that."""
+    """Return the names of the classes that a file defines, without running it."""
     try:
         tree = ast.parse(read_text(path), str(path))
     except (OSError, ValueError, SyntaxError, RecursionError) as error:
@@ -59,13 +59,13 @@ def _names(path: Path) -> list[str]:
 
 
 def _settings(path: Path, name: str, rows: Mapping[str, Row]) -> dict[str, Value]:
-    """The attributes of a class and of its base classes; UserError for one that is no key or no plain value."""
+    """Return the attributes of a class and its base classes; raise UserError unless they are keys with plain values."""
     known = {base: type(base, (), dict(values)) for base, values in CLASSES.items()}
     found = getattr(run_module(path, known), name)
     settings: dict[str, Value] = {}
     for base in reversed(found.__mro__[:-1]):
         settings |= {key: value for key, value in vars(base).items() if not key.startswith("__")}
-    settings.pop(CLASS, None)  # the program's classes name themselves
+    settings.pop(CLASS, None)  # the program's classes contain their own name
     for key, value in settings.items():
         _check(f"{path}: {name}.{key}", key, value, rows)
     return settings

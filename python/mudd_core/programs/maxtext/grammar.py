@@ -33,7 +33,7 @@ _GRAMMAR = "maxtext"
 
 
 def resolve(asked: CommandLine) -> Resolved:
-    """The yml file, the class over it, then M_<KEY> variables and key=value; UserError names what is wrong."""
+    """Apply the yml file, the class, M_<KEY> variables and key=value in this order; raise UserError for an error."""
     rows, yml = rows_of(_GRAMMAR), read_yml(asked.config)
     devices, ranks = devices_of(asked.options), ranks_of(asked.options, asked.environment)
     typed, own, notes = _split(asked, rows, _page(yml))
@@ -55,7 +55,9 @@ def resolve(asked: CommandLine) -> Resolved:
     if "--workdir" not in asked.options and not settings.get(RUN, Setting("")).value:
         raise UserError(f"[{_GRAMMAR}] {RUN}: expected {RUN}=NAME, the folder of the run, got none")
     for name, setting in settings.items():
-        require_taken(_GRAMMAR, rows[name], setting.value)  # before a reader of models says less of it
+        require_taken(
+            _GRAMMAR, rows[name], setting.value
+        )  # before the model reader reports it with less detail
     notes += _leave_out_foreign(settings, yml)
     settings, follows = with_evaluation(settings, untyped, asked.options)
     whole = of_all_devices(settings, devices)
@@ -85,17 +87,17 @@ def resolve(asked: CommandLine) -> Resolved:
     )
 
 
-Typed = dict[str, tuple[str, str]]  # word and value by key
+Typed = dict[str, tuple[str, str]]  # key -> (argument, value)
 
 
 def _page(yml: Yml) -> str:
-    """Where the keys of a base file are listed."""
+    """Return a hint with the page that lists the keys of a base file."""
     name = "muddformer" if yml.values.get(BLOCK, "llama2") == "llama2" else "tokenformer"
     return f"; docs/coming-from/{name}.md has the keys, and our fields are section.field=value"
 
 
 def _split(asked: CommandLine, rows: Mapping[str, Row], page: str) -> tuple[Typed, list[str], list[str]]:
-    """(keys that are typed or set by a variable, words about fields of ours, notes)."""
+    """Return (keys that are typed or set by a variable, arguments that set config fields, notes)."""
     typed, own, notes = Typed(), list[str](), list[str]()
     arguments = Arguments(asked.words)
     for item in arguments:
@@ -103,7 +105,7 @@ def _split(asked: CommandLine, rows: Mapping[str, Row], page: str) -> tuple[Type
         if item.mark in ("-", "--") or "." in name:
             own += arguments.typed(item)
         elif not name and text is not None:
-            notes.append(f"'{word}': an argument without a name is left out")
+            notes.append(f"'{word}': an argument without a name is ignored")
         elif text is None:
             raise UserError(f"[{_GRAMMAR}] '{word}': expected key=value")
         elif name not in rows:
@@ -135,7 +137,7 @@ def _add_variables(environment: Mapping[str, str], rows: Mapping[str, Row], type
 def _with_class(
     settings: dict[str, Setting], typed: Typed, yml: Yml, rows: Mapping[str, Row]
 ) -> dict[str, Setting]:
-    """The settings with those of the class that the command names; a base file of classes asks for one."""
+    """Add the settings of the class that the command names; a base file with classes requires one."""
     if settings.get(BLOCK, Setting("llama2")).value != "llama2":
         if CLASS in typed and typed[CLASS][1] != "default":
             raise UserError(
@@ -153,10 +155,10 @@ def _with_class(
 
 
 def _leave_out_foreign(settings: dict[str, Setting], yml: Yml) -> list[str]:
-    """Take out typed keys of a model that the base file and the class do not have; return a note for each.
+    """Remove typed model keys that the base file and the class do not have; return a note for each.
 
-    A key of another class does nothing, as in MUDDFormer's program. One that the program does not have at all, or that
-    has another value than the program's default, is a UserError. All keys stay if the block is typed as well.
+    A key of another class has no effect, as in MUDDFormer's program. Raise UserError for a key that no class has,
+    unless its value is the program's default. All keys stay if the block is typed as well.
     """
     if settings.get(BLOCK, Setting("")).word:
         return []
@@ -166,9 +168,7 @@ def _leave_out_foreign(settings: dict[str, Setting], yml: Yml) -> list[str]:
         if not setting.word or setting.file or not _of_model(rows[name]):
             continue
         if block == "llama2" and any(name in values for values in CLASSES.values()):
-            notes.append(
-                f"{setting.word}: does nothing here: this class has no such key, only others have it"
-            )
+            notes.append(f"{setting.word}: has no effect: only other classes have this key")
         elif is_default_of(block, name, setting.value):
             notes.append(
                 f"{setting.word}: this is the default of the program, which reads it for other models"
@@ -180,7 +180,7 @@ def _leave_out_foreign(settings: dict[str, Setting], yml: Yml) -> list[str]:
 
 
 def _of_model(row: Row) -> bool:
-    """Whether the key goes through the readers of models."""
+    """Return whether the model readers handle the key."""
     return bool(row.fields) and all(name.split(".")[0] == "model" for name in row.fields)
 
 
@@ -193,7 +193,7 @@ def _model(settings: Mapping[str, Setting]) -> ModelConfig:
 
 
 def _add_model_origins(applied: Applied, rows: Mapping[str, Row], settings: Mapping[str, Setting]) -> None:
-    """Note the key of each field of the model; a typed key that changes the field after it adds its argument."""
+    """Record the origin of each model field; a typed key that changes the field later adds its argument."""
     paths = {info.path for info in walk(applied.config)}
     for name, row in rows.items():
         if name not in settings or not _of_model(row) or not decides(name, settings[name].value):
@@ -210,17 +210,17 @@ def _add_model_origins(applied: Applied, rows: Mapping[str, Row], settings: Mapp
 
 
 def _workdir(settings: Mapping[str, Setting]) -> tuple[str, list[str]]:
-    """The run's folder below that of all runs, and a note on it; a name that is absolute or a URL is taken alone."""
+    """Return the run's folder and notes. It is below base_output_directory unless the name is absolute or a URL."""
     name, base = (str(settings.get(key, Setting("")).value or "") for key in (RUN, FOLDER))
     if "://" in name:
         return name.rstrip("/"), []
     plain = posixpath.normpath(name)
     if base and not posixpath.isabs(name):
         return f"{base.rstrip('/')}/{plain}", []
-    earlier = f"runs/{plain}"  # of earlier versions of this program
+    earlier = f"runs/{plain}"  # the default of earlier versions of this program
     if not _holds_run(earlier) or _holds_run(plain):
         return plain, []
-    return earlier, [f"{RUN}={name}: the run in {earlier} is taken; a new run is in ./{plain}"]
+    return earlier, [f"{RUN}={name}: the existing run in {earlier} is used; a new run would be in ./{plain}"]
 
 
 def _holds_run(folder: str) -> bool:

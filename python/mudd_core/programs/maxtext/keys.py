@@ -13,7 +13,7 @@ from mudd_core.programs.mesh_sizes import AXES, REFUSED_AXES, axis_key, maxtext_
 from mudd_core.programs.row import WORKDIR, Row, Value, Values, mapped, noted, refused
 
 NAME = "maxtext"
-# Keys that decide more than fields: where the run is, its model, the file below the one asked for, the command.
+# Keys that decide more than fields: the run's folder, its model, the base of the yml file, the command.
 RUN, FOLDER, CLASS, BASE_FILE, EVALUATES = (
     "run_name",
     "base_output_directory",
@@ -31,8 +31,8 @@ _PIPELINES = {
     "synthetic": "synthetic",
 }
 _INSTEAD = {
-    "tfds": "take dataset_type=grain with grain_train_files=FILES, or hf with dataset_path=FILES",
-    "pretrain_4k": "take dataset_type=pile with dataset_path=FOLDER of the TFRecord files",
+    "tfds": "use dataset_type=grain with grain_train_files=FILES, or hf with dataset_path=FILES",
+    "pretrain_4k": "use dataset_type=pile with dataset_path=FOLDER of the TFRecord files",
 }
 
 
@@ -68,12 +68,12 @@ def _shuffle(values: Values) -> dict[str, Scalar]:
 
 
 def _whole(name: str, field: str) -> Row:
-    """A number of the data that may be null, which is our 0."""
+    """Build an integer key of the data; null becomes 0."""
     return mapped(NAME, name, None, field, convert=lambda values: {field: as_whole(values[name])})
 
 
 def as_whole(value: Value) -> int:
-    """A whole number; null is 0."""
+    """Return the value as an integer; null is 0."""
     if value is None:
         return 0
     return whole("", int(value) if isinstance(value, bool) else value, strings=False)
@@ -100,8 +100,8 @@ def _hardware(values: Values) -> str:
 _RUN = (
     mapped(NAME, RUN, "", "name", WORKDIR, text=f"the folder below {FOLDER}", convert=_name),
     mapped(NAME, FOLDER, "", WORKDIR, text="folder of the runs; empty = the current folder"),
-    mapped(NAME, CLASS, "MUDDLlama", "model", text="class whose settings go over those of the yml file"),
-    mapped(NAME, BASE_FILE, "", text="yml file that this one goes over"),
+    mapped(NAME, CLASS, "MUDDLlama", "model", text="class whose settings override the yml file"),
+    mapped(NAME, BASE_FILE, "", text="yml file that this one inherits from"),
     Row(
         NAME, "hardware", "tpu", "noted", text="this program trains on CPUs", allowed=("cpu",), note=_hardware
     ),
@@ -117,7 +117,7 @@ _RUN = (
             "mesh.fsdp",
             "mesh.expert",
             "mesh.zero",
-            text="all sizes that cut a weight multiply mesh.fsdp, with mesh.zero=3; -1: what is left",
+            text="all sizes that shard a weight multiply mesh.fsdp, with mesh.zero=3; -1 = all remaining ranks",
             convert=of_maxtext,
             note=maxtext_note,
         )
@@ -129,7 +129,7 @@ _RUN = (
             NAME,
             axis_key(network, axis),
             1,
-            without(axis, f"{axis_key('ici', 'fsdp')}=-1 takes its ranks"),
+            without(axis, f"{axis_key('ici', 'fsdp')}=-1 uses its ranks"),
             1,
             -1,
         )
@@ -147,7 +147,7 @@ _DATA = (
         "eval_split",
         "valid",
         "data.eval_match",
-        text="of dataset_type=pile: files whose path holds this text "
+        text="of dataset_type=pile: files whose path contains this string "
         "are for validation; no such file, None or empty: training without validation",
         convert=_eval_match,
     ),
@@ -176,9 +176,9 @@ _DATA = (
         NAME,
         "eval_shuffle_buffer_size",
         None,
-        "validation rows keep their order: take eval_shuffle_buffer_size=None",
+        "validation sequences keep their order: set eval_shuffle_buffer_size=None",
     ),
-    refused(NAME, "packing_train", True, "documents are packed into rows: take packing_train=True"),
+    refused(NAME, "packing_train", True, "documents are packed into sequences: set packing_train=True"),
     mapped(NAME, "iter_file_nums", 20, "data.files_per_group", text="of dataset_type=pile", convert=_groups),
     mapped(
         NAME,
@@ -186,7 +186,7 @@ _DATA = (
         1,
         "data.epochs",
         "train.to_data_end",
-        text="a run ends where the data end",
+        text="a run stops at the end of its last epoch",
         convert=_epochs,
     ),
     mapped(NAME, "zero_loss", False, "data.zero_loss"),

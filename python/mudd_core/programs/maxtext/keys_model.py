@@ -1,6 +1,6 @@
 """Keys of MaxText's forks about the model.
 
-The value of each goes to mudd_core.programs.maxtext.model, which reads settings of loaded weights too.
+mudd_core.programs.maxtext.model reads the value of each; it also reads the settings of loaded weights.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from mudd_core.programs.row import Row, Value, Values, mapped, noted, refused
 
 _NAME = "maxtext"
-BLOCK = "decoder_block"  # decides which of the other keys there are
+BLOCK = "decoder_block"  # decides which of the other keys exist
 _SCALE = "global_parameter_scale"
 _SCALES = [2**power for power in range(16)]
 
@@ -24,7 +24,7 @@ MODEL: tuple[Row, ...] = (
     _model("base_emb_dim", 4096, "d_model"),
     _model("base_num_query_heads", 32, "n_head"),
     _model("base_num_kv_heads", 32, "n_kv_head"),
-    _model("base_mlp_dim", 5632, "d_ff", "not of decoder_block=tokenformer, whose slots count"),
+    _model("base_mlp_dim", 5632, "d_ff", "not read with decoder_block=tokenformer, which has slots"),
     _model("base_num_decoder_layers", 48, "n_layer"),
     _model("head_dim", 128, "d_head"),
     _model("vocab_size", 152_064, "vocab_size"),
@@ -41,24 +41,24 @@ MODEL: tuple[Row, ...] = (
         text="a power of two: 2 doubles heads and MLP width, 4 the width too, 8 the layers too",
     ),
     _model("logits_via_embedding", False, "tie_embeddings"),
-    _model("normalize_embedding_logits", True, "normalize_logits", "of tied ones"),
+    _model("normalize_embedding_logits", True, "normalize_logits", "for tied embeddings"),
     _model("rope_max_timescale", 500_000, "rope_base"),
-    refused(_NAME, "rope_min_timescale", 1, "wavelengths begin at 1: take rope_min_timescale=1"),
+    refused(_NAME, "rope_min_timescale", 1, "RoPE wavelengths start at 1: set rope_min_timescale=1"),
     _model("normalization_layer_epsilon", 1e-6, "norm_eps"),
     refused(
-        _NAME, "final_logits_soft_cap", None, "logits are not capped: take final_logits_soft_cap=None", 0, 0.0
+        _NAME, "final_logits_soft_cap", None, "logits are not capped: set final_logits_soft_cap=None", 0, 0.0
     ),
-    _model("num_experts", 1, "n_expert", "of decoder_block=llama2; each base_mlp_dim wide; 1 = dense"),
+    _model("num_experts", 1, "n_expert", "for decoder_block=llama2; each of width base_mlp_dim; 1 = dense"),
     _model("num_experts_per_tok", 1, "top_k", "with num_experts above 1"),
     _model("dense_conn", None, "mix"),
     _model("dynamic_mlp_dim", None, "ffn_realloc"),
     _model("dynamic_dense_type", None, "streams", "qkvm or qkvr"),
     _model("dynamic_dense_act_cls", None, "activation"),
-    _model("dynamic_dense_fix_last_layer", None, "last_norm", "one stream behind the last layer"),
+    _model("dynamic_dense_fix_last_layer", None, "last_norm", "one stream after the last layer"),
     _model("dynamic_dense_hidden_expand", None, "last_expand"),
     _model("dynamic_dense_hidden_round", None, "hidden_round"),
-    noted(_NAME, "ddw_gen_pattern", None, "streams are made together here whatever it groups"),
-    noted(_NAME, "ddw_gen_chunk_size", None, "it cuts sequences for memory, which is not needed here"),
+    noted(_NAME, "ddw_gen_pattern", None, "all streams are computed together here, whatever the groups"),
+    noted(_NAME, "ddw_gen_chunk_size", None, "it splits sequences to save memory, which is not needed here"),
     _model("mudd_prenorm", None, "prenorm"),
     _model("mudd_postnorm", None, "postnorm"),
     _model("slot_num", None, "slot_num"),
@@ -71,12 +71,12 @@ MODEL: tuple[Row, ...] = (
     _model("proj_bias", None, "proj_bias"),
     _model("ffn_bias", None, "ffn_bias"),
     _model("drop_path", None, "drop_path", "with enable_dropout"),
-    _model("use_untrainable_positional_embedding", None, "positions", "sinusoidal ones are added"),
-    _model("trainable_position_size", None, "positions", "above 0: learned ones are added"),
+    _model("use_untrainable_positional_embedding", None, "positions", "adds sinusoidal positions"),
+    _model("trainable_position_size", None, "positions", "above 0: adds learned positions"),
 )
 
 
-# Keys that the programs' files have and their models do not read, by block, with the values there.
+# Keys that the programs' files set but their models do not read, by block, with the values in these files.
 _UNREAD: Mapping[str, Values] = {
     "llama2": {"use_untrainable_positional_embedding": False, "trainable_position_size": -1},
     "tokenformer": {"num_experts": 1, "num_experts_per_tok": 1, "rope_max_timescale": 10_000},
@@ -84,7 +84,7 @@ _UNREAD: Mapping[str, Values] = {
 
 
 def is_default_of(block: str, name: str, value: Value) -> bool:
-    """Whether the program's file has this value of a key that its model does not read."""
+    """Return whether a key is unused by the block's model and has the value of the program's file."""
     unread = _UNREAD["llama2" if block == "llama2" else "tokenformer"]
     return (
         name in unread and value == unread[name] and isinstance(value, bool) == isinstance(unread[name], bool)
@@ -92,12 +92,12 @@ def is_default_of(block: str, name: str, value: Value) -> bool:
 
 
 def decides(name: str, value: Value) -> bool:
-    """Whether a key of the model with this value decides anything: a scale of 1 leaves every size as it is."""
+    """Return whether a model key with this value has an effect; global_parameter_scale=1 has none."""
     return name != _SCALE or value not in (None, 1)
 
 
 def scaled(values: Values) -> dict[str, Value]:
-    """The keys with the sizes that global_parameter_scale makes of base_*; ValueError for no power of two."""
+    """Scale the base_* sizes by global_parameter_scale; raise ValueError unless it is a power of two."""
     scale, result = values.get(_SCALE), dict(values)
     if scale is None:
         return result

@@ -1,4 +1,4 @@
-"""Keys of MaxText's forks that mean nothing here, by the reason; and those that would change results, refused."""
+"""Keys of MaxText's forks without effect here, grouped by reason, and refused keys that would change results."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ _BY_REASON: Mapping[str, Mapping[str, Value]] = {
         "jax_cache_dir": "~/jax_cache",
     },
     "layers are never stacked here; the results are the same": {"scan_layers": True, "param_scan_axis": 1},
-    "weights are not cut by named axes here; --ranks=N trains by N processes": {
+    "weights are not sharded by named axes here; --ranks=N trains with N processes": {
         "mesh_axes": [],
         "logical_axis_rules": [],
         "data_sharding": [],
@@ -90,9 +90,9 @@ _BY_REASON: Mapping[str, Mapping[str, Value]] = {
         "num_pipeline_microbatches": -1,
         "scan_pipeline_iterations": True,
     },
-    "every process reads its own part of the data here": {"expansion_factor_real_data": -1},
+    "every process reads its own part of the data": {"expansion_factor_real_data": -1},
     "only that program's training of a tokenizer reads it": {"max_corpus_chars": 10_000_000},
-    "validation begins at its first batch each time": {"reset_for_eval": True},
+    "every validation starts at its first batch": {"reset_for_eval": True},
     "dataset_type=tfds is not here; files are named by dataset_path or grain_train_files": {
         "dataset_name": "c4/en:3.0.1",
         "eval_dataset_name": "c4/en:3.0.1",
@@ -137,11 +137,11 @@ _BY_REASON: Mapping[str, Mapping[str, Value]] = {
 
 NOTED: tuple[Row, ...] = (
     *(noted(_NAME, key, value, reason) for reason, keys in _BY_REASON.items() for key, value in keys.items()),
-    refused(_NAME, "quantization", "", "matmuls are not quantized: take quantization= (empty)"),
+    refused(_NAME, "quantization", "", "matmuls are not quantized: set quantization= (empty)"),
     refused(
         _NAME,
         "training_num_batches_to_skip",
         None,
-        "a resumed run finds its batch itself: take training_num_batches_to_skip=None",
+        "a resumed run finds its batch itself: set training_num_batches_to_skip=None",
     ),
 )

@@ -1,4 +1,4 @@
-"""Keys of MaxText's forks about the training: its length, batch, optimizer, validation and checkpoints."""
+"""Keys of MaxText's forks for training: length, batch, optimizer, validation and checkpoints."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from mudd_core.programs.maxtext.keys_training_values import EVAL_BATCH, TRAIN_BA
 from mudd_core.programs.row import COMMAND, Row, Value, mapped, refused
 
 _NAME = "maxtext"
-KEEP = "max_to_keep"  # null, which keeps all, where no file has it
+KEEP = "max_to_keep"  # null, which keeps all, if no file sets it
 
 
 def _counted(name: str, default: Value, field: str, text: str = "") -> Row:
@@ -16,7 +16,7 @@ def _counted(name: str, default: Value, field: str, text: str = "") -> Row:
     )
 
 
-_dropout = "there is no dropout here: take dropout_rate=0"
+_dropout = "dropout is not supported: set dropout_rate=0"
 
 TRAINING: tuple[Row, ...] = (
     mapped(
@@ -26,7 +26,7 @@ TRAINING: tuple[Row, ...] = (
         "train.batch_size",
         "train.logical_shards",
         "train.micro_batch_size",
-        text="times --devices: sequences in an update, one a shard; a run of the graph takes one shard",
+        text="times --devices: sequences in an update, one a shard; a micro-batch is one shard",
         convert=of.train_batch,
     ),
     mapped(
@@ -34,7 +34,7 @@ TRAINING: tuple[Row, ...] = (
         "gradient_accumulation_steps",
         1,
         "train.micro_batch_size",
-        text="runs of the graph in an update",
+        text="micro-batches in an update",
         convert=of.accumulation,
         note=of.accumulation_note,
     ),
@@ -72,7 +72,7 @@ TRAINING: tuple[Row, ...] = (
         0.005,
         "optim.warmup_steps",
         "optim.warmup",
-        text="int(schedule x fraction) steps from a rate of 0",
+        text="int(schedule x fraction) steps, from a learning rate of 0",
         convert=of.warmup,
     ),
     mapped(_NAME, "cosine_learning_rate_final_fraction", 0.1, "optim.final_lr_ratio"),
@@ -82,7 +82,7 @@ TRAINING: tuple[Row, ...] = (
         False,
         "optim.schedule",
         "optim.after_schedule",
-        text="without warm-up",
+        text="constant learning rate, without warm-up",
         convert=of.schedule,
     ),
     mapped(_NAME, "opt_type", "adam_pax", "optim.name", convert=of.optimizer),
@@ -99,11 +99,11 @@ TRAINING: tuple[Row, ...] = (
         text="on every parameter; not with sgd",
         convert=of.decay,
     ),
-    mapped(_NAME, "momentum", 0.9, "optim.momentum", text="of sgd", convert=of.momentum),
-    mapped(_NAME, "nesterov", True, "optim.nesterov", text="of sgd"),
+    mapped(_NAME, "momentum", 0.9, "optim.momentum", text="for sgd", convert=of.momentum),
+    mapped(_NAME, "nesterov", True, "optim.nesterov", text="for sgd"),
     mapped(_NAME, "gradient_clipping_threshold", 1.0, "optim.clip"),
     mapped(_NAME, "dtype", "bfloat16", "train.precision", convert=of.precision),
-    refused(_NAME, "weight_dtype", "float32", "weights and moments are fp32: take weight_dtype=float32"),
+    refused(_NAME, "weight_dtype", "float32", "weights and moments are fp32: set weight_dtype=float32"),
     Row(
         _NAME,
         "dropout_rate",
@@ -126,7 +126,7 @@ TRAINING: tuple[Row, ...] = (
         500,
         "train.eval_every",
         "eval.off",
-        text="also at the last step; 0 and less: nothing is validated",
+        text="also at the last step; 0 or less: no validation",
         convert=of.evaluation_period,
     ),
     mapped(_NAME, "eval_loop_num_batches", 66, "eval.max_batches", text="-1 = all", convert=of.eval_batches),
@@ -136,7 +136,7 @@ TRAINING: tuple[Row, ...] = (
         "only_eval",
         False,
         COMMAND,
-        text="the command validate; load_parameters_path goes before the run",
+        text="the command validate; load_parameters_path takes precedence over the run",
     ),
     mapped(_NAME, "target_eval_loss", 0.0, "eval.target_loss"),
     mapped(
@@ -149,7 +149,7 @@ TRAINING: tuple[Row, ...] = (
     mapped(_NAME, "enable_checkpointing", True, "train.save"),
     _counted("checkpoint_period", 250, "train.save_every"),
     _counted(KEEP, 4, "train.keep_last", "None = all"),
-    _counted("keep_period", 1000, "train.keep_every", "None = no such step"),
+    _counted("keep_period", 1000, "train.keep_every", "None = never"),
     mapped(_NAME, "load_parameters_path", "", "start.load_parameters_path", convert=of.start),
     mapped(
         _NAME,
@@ -172,7 +172,7 @@ TRAINING: tuple[Row, ...] = (
         "load_parameters_zero_init",
         False,
         "start.grow_init",
-        text="zero_both, whose new slots never learn: refused without start.force=true",
+        text="zero_both, with which new slots never learn: refused without start.force=true",
         convert=of.zeros,
     ),
     mapped(
@@ -187,7 +187,7 @@ TRAINING: tuple[Row, ...] = (
         "record_internal_nn_metrics",
         1,
         "log.weights",
-        text="mudd/* every fifth update, for one more forward pass",
+        text="mudd/* every fifth update, which costs one more forward pass",
         convert=lambda values: {"log.weights": bool(values["record_internal_nn_metrics"])},
     ),
     mapped(
@@ -195,6 +195,6 @@ TRAINING: tuple[Row, ...] = (
         "metrics_file",
         "",
         "log.metrics_file",
-        text="of MUDDFormer a file, of TokenFormer a folder",
+        text="a file for MUDDFormer, a folder for TokenFormer",
     ),
 )

@@ -1,4 +1,4 @@
-"""How values of MaxText's keys about the training become values of our fields."""
+"""Conversion of MaxText's training keys to config fields."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ TRAIN_BATCH, EVAL_BATCH = "per_device_batch_size", "eval_per_device_batch_size"
 
 
 def real_of(value: Value) -> float:
-    """A finite number."""
+    """Return the value as a finite number."""
     return number("", value, strings=False)
 
 
 def whole_of(value: Value) -> int:
-    """A whole number."""
+    """Return the value as an integer."""
     return whole("", value, strings=False)
 
 
 def count(value: Value) -> int:
-    """A whole number; null and those below 0 stand for all, our 0."""
+    """Return the value as an integer; null and negative values mean all, which is 0 here."""
     return 0 if value is None else max(0, whole_of(value))
 
 
 def lengths(values: Values) -> tuple[int, int]:
-    """Steps and steps of the schedule; -1 takes the other."""
+    """Return (steps of the run, steps of the schedule); -1 means equal to the other one."""
     steps, schedule = whole_of(values["steps"]), values["learning_rate_schedule_steps"]
     schedule = -1 if schedule is None else whole_of(schedule)
     if steps < 1 and schedule < 1:
@@ -37,18 +37,18 @@ def lengths(values: Values) -> tuple[int, int]:
 
 
 def steps(values: Values) -> dict[str, Scalar]:
-    """Updates of the run."""
+    """Return the steps of the run."""
     return {"train.steps": lengths(values)[0]}
 
 
 def schedule_steps(values: Values) -> dict[str, Scalar]:
-    """Updates of the schedule, 0 where they are those of the run."""
+    """Return the steps of the schedule; 0 if equal to the steps of the run."""
     steps, schedule = lengths(values)
     return {"optim.schedule_steps": 0 if schedule == steps else schedule}
 
 
 def warmup(values: Values) -> dict[str, Scalar]:
-    """Updates of the warm-up, a fraction of the schedule."""
+    """Return the warm-up steps, a fraction of the schedule."""
     fraction = 0.0 if values["use_constant_lr"] else real_of(values["warmup_steps_fraction"])
     if not 0 <= fraction <= 1:
         raise ValueError(f"expected a fraction from 0 to 1, got {fraction}")
@@ -56,7 +56,7 @@ def warmup(values: Values) -> dict[str, Scalar]:
 
 
 def optimizer(values: Values) -> dict[str, Scalar]:
-    """The optimizer."""
+    """Return the optimizer."""
     name = values["opt_type"]
     if name not in ("adam_pax", "adamw", "sgd"):
         raise ValueError(f"expected adamw, adam_pax or sgd, got '{name}'")
@@ -64,18 +64,18 @@ def optimizer(values: Values) -> dict[str, Scalar]:
 
 
 def decay(values: Values) -> dict[str, Scalar]:
-    """Weight decay, of every parameter."""
+    """Return the weight decay, which applies to every parameter."""
     decay = 0.0 if values["opt_type"] == "sgd" else real_of(values["adam_weight_decay"])
     return {"optim.weight_decay": decay, "optim.decay": "all"}
 
 
 def momentum(values: Values) -> dict[str, Scalar]:
-    """Momentum of SGD; null is 0."""
+    """Return the momentum of SGD; null is 0."""
     return {"optim.momentum": 0.0 if values["momentum"] is None else real_of(values["momentum"])}
 
 
 def schedule(values: Values) -> dict[str, Scalar]:
-    """The shape of the rate; after a shorter schedule MUDDFormer's program holds the floor, TokenFormer's takes 0."""
+    """Return the schedule. After its end MUDDFormer's program keeps the last rate, TokenFormer's has a rate of 0."""
     steps, schedule = lengths(values)
     constant = bool(values["use_constant_lr"])
     zero = values["decoder_block"] in ("tokenformer", "gpt3") and not constant and schedule < steps
@@ -86,8 +86,8 @@ def schedule(values: Values) -> dict[str, Scalar]:
 
 
 def train_batch(values: Values) -> dict[str, Scalar]:
-    """The batch and its shards."""
-    batch = whole_of(values[TRAIN_BATCH])  # of all devices together, by now
+    """Return the batch size and its shards."""
+    batch = whole_of(values[TRAIN_BATCH])  # already multiplied by the number of devices
     shards = min(_MOST_SHARDS, 1 << (batch.bit_length() - 1))
     return {
         "train.batch_size": batch,
@@ -97,7 +97,7 @@ def train_batch(values: Values) -> dict[str, Scalar]:
 
 
 def accumulation(values: Values) -> dict[str, Scalar]:
-    """Sequences of a run of the graph."""
+    """Return the sequences of a micro-batch."""
     runs, sizes = whole_of(values["gradient_accumulation_steps"]), train_batch(values)
     if runs < 1:
         raise ValueError(f"expected a whole number from 1, got {runs}")
@@ -108,31 +108,31 @@ def accumulation(values: Values) -> dict[str, Scalar]:
 
 
 def accumulation_note(values: Values) -> str:
-    """A line about an accumulation that changes no batch."""
+    """Return a note if gradient_accumulation_steps has no effect."""
     runs = whole_of(values["gradient_accumulation_steps"])
     if runs == 1 or accumulation(values):
         return ""
     return (
-        f"gradient_accumulation_steps={runs}: no cut of the batch into runs of whole shards; the result is the same "
-        "for every cut, and train.micro_batch_size chooses one"
+        f"gradient_accumulation_steps={runs}: this does not divide the batch into micro-batches of whole shards; "
+        "the result is the same for every micro-batch size, which train.micro_batch_size sets"
     )
 
 
 def eval_batch(values: Values) -> dict[str, Scalar]:
-    """The batch of a validation."""
+    """Return the batch size of a validation."""
     if values["dataset_type"] == "grain":
         return {}
     return {"eval.batch_size": whole_of(values[EVAL_BATCH])}
 
 
 def evaluation_period(values: Values) -> dict[str, Scalar]:
-    """Steps between validations; 0 and less: none, not even at the end."""
+    """Return the steps between validations; 0 or less: no validation, not even at the end."""
     steps = count(values["eval_interval"])
     return {"train.eval_every": steps, "eval.off": steps == 0}
 
 
 def eval_batches(values: Values) -> dict[str, Scalar]:
-    """Batches of a validation."""
+    """Return the number of batches of a validation."""
     theirs = [values[name] for name in ("eval_loop_num_batches", "eval_batch_num")]
     given = [count(value) for value in theirs if value is not None]
     if len(given) == 2 and given[0] != given[1]:
@@ -141,13 +141,13 @@ def eval_batches(values: Values) -> dict[str, Scalar]:
 
 
 def length(values: Values) -> dict[str, Scalar]:
-    """Targets of a sequence."""
-    target_too = values["decoder_block"] == "llama2"  # there a record holds the last target too
+    """Return the number of targets of a sequence."""
+    target_too = values["decoder_block"] == "llama2"  # there a record contains the last target too
     return {"train.seq_len": whole_of(values["max_target_length"]) - target_too}
 
 
 def precision(values: Values) -> dict[str, Scalar]:
-    """The precision."""
+    """Return the precision."""
     names = {"bfloat16": "bf16", "float32": "fp32"}
     if values["dtype"] not in names:
         raise ValueError(f"expected bfloat16 or float32, got '{values['dtype']}'")
@@ -155,7 +155,7 @@ def precision(values: Values) -> dict[str, Scalar]:
 
 
 def start(values: Values) -> dict[str, Scalar]:
-    """Weights or a state to start from."""
+    """Return the weights or the full state to start from."""
     weights, state = (str(values[name] or "") for name in ("load_parameters_path", "load_full_state_path"))
     if weights and state:
         raise ValueError("expected one of load_parameters_path and load_full_state_path, got both")
@@ -164,12 +164,12 @@ def start(values: Values) -> dict[str, Scalar]:
 
 
 def zeros(values: Values) -> dict[str, Scalar]:
-    """The initial values of new slots."""
-    slots = values["decoder_block"] == "tokenformer"  # of other blocks nothing grows
+    """Return how new slots are initialized."""
+    slots = values["decoder_block"] == "tokenformer"  # only this block has slots that can grow
     return {"start.grow_init": "zero_both"} if values["load_parameters_zero_init"] and slots else {}
 
 
 def loaded_slots(values: Values) -> dict[str, Scalar]:
-    """Slots that the loaded weights have."""
+    """Return the number of slots that the loaded weights have."""
     count = whole_of(values["load_parameters_path_slot_number"])
     return {"start.load_parameters_path_slot_number": count} if count > 0 else {}

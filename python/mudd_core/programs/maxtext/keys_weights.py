@@ -1,4 +1,4 @@
-"""Names of a model's parameters in MUDDFormer's MaxText program, whose layers have a name each."""
+"""Names of a model's parameters in MUDDFormer's MaxText program, with a separate name for each layer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from mudd_core.config.families import ModelConfig, MUDDFormerConfig, TransformerPPConfig
 
-Names = Iterator[tuple[str, str]]  # ours and theirs
+Names = Iterator[tuple[str, str]]  # (mudd_core's name, the program's name)
 _PARTS = (
     ("attn.q", "self_attention/query"),
     ("attn.k", "self_attention/key"),
@@ -19,7 +19,7 @@ _PARTS = (
 
 
 def block_names(model: MUDDFormerConfig | TransformerPPConfig, layer: int) -> Names:
-    """Name the parameters of one block."""
+    """Yield the names of the parameters of one block."""
     ours, theirs = f"blocks.{layer}.", f"decoder/layers_{layer}/"
     for name, part in _PARTS:
         yield f"{ours}{name}.w", f"{theirs}{part}/kernel"
@@ -30,7 +30,7 @@ def block_names(model: MUDDFormerConfig | TransformerPPConfig, layer: int) -> Na
 
 
 def mixing_names(model: MUDDFormerConfig) -> Names:
-    """Name the parameters of the connections."""
+    """Yield the names of the connections' parameters."""
     if model.prenorm:
         yield "states.0.norm.gain", "decoder/mudd_prenorm/scale"
     for layer in range(model.n_layer):
@@ -46,7 +46,7 @@ def mixing_names(model: MUDDFormerConfig) -> Names:
 
 
 def weight_names(model: ModelConfig) -> dict[str, str]:
-    """Theirs by ours; empty for a family that the program does not have."""
+    """Return the program's name of each parameter; empty for a family that the program lacks."""
     if not isinstance(model, MUDDFormerConfig | TransformerPPConfig):
         return {}
     names = {

@@ -1,7 +1,7 @@
-"""The model that the settings of a MaxText fork describe, before there are weights whose sizes could be read.
+"""The model that the settings of a MaxText fork describe, without weights to read sizes from.
 
-The shapes that the settings lead to go through the readers of weights (muddformer_jax, tokenformer_jax), so a setting
-has one meaning, whether a command or a checkpoint brings it.
+The settings are converted to tensor shapes, which the readers of weights (muddformer_jax, tokenformer_jax) then read.
+So a setting means the same in a command and in a checkpoint.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _BLOCKS = ("llama2", "tokenformer", "gpt3")
 
 
 def model_of(settings: Settings) -> ModelConfig:
-    """Our model of these settings; those that are null have the default of the program. ValueError names a wrong one.
+    """Return the model that the settings describe; null settings have the program's default.
 
-    Layers are not stacked here, so scan_layers is not looked at.
+    Raise ValueError that names a wrong setting. scan_layers is ignored, because layers are never stacked here.
     """
     config = {
         name: value
@@ -43,7 +43,7 @@ def model_of(settings: Settings) -> ModelConfig:
 
 
 def _with_experts(model: TransformerPPConfig | MUDDFormerConfig, read: Reader) -> ModelConfig:
-    """The model with its feed-forward parts as experts of that width; 1 and 0 experts leave them dense."""
+    """Return the model with experts in place of its feed-forward parts; with 0 or 1 experts they stay dense."""
     count = read.whole("num_experts", 1, low=0)
     if count < 2:
         return model
@@ -98,7 +98,7 @@ def _token_shapes(config: Settings, *, dense: bool) -> dict[str, tuple[int, ...]
 
 
 def _outer(read: Reader, width: int) -> dict[str, tuple[int, ...]]:
-    """Embedding and head."""
+    """Return the shapes of embedding and head."""
     vocab = read.whole("vocab_size")
     shapes: dict[str, tuple[int, ...]] = {"token_embedder/embedding": (vocab, width)}
     if not read.flag("logits_via_embedding"):

@@ -12,8 +12,8 @@ from mudd_core.interop.system import Shapes
 from mudd_core.programs.maxtext.keys_weights import mixing_names
 
 _TYPES = ("qkvm", "qkvr")
-_PATTERNS = ("q,k,v,m", "qkvm", "qk,vm")  # the streams a kernel makes together
-# The host framework's names of the generator's activation -> ours; of equal ones the first is written.
+_PATTERNS = ("q,k,v,m", "qkvm", "qk,vm")  # groups of streams that one kernel computes
+# Activation of the generator: name in MaxText -> name here. For equal activations the first name is exported.
 ACTIVATIONS = {"gelu": "gelu_tanh", "relu": "relu", "silu": "silu", "swish": "silu"}
 _FIX = "dynamic_dense_fix_last_layer"
 _FIRST: dict[str, Index] = {"w2": (slice(None), 0), "bias": (0,)}  # the first stream of a tensor
@@ -26,7 +26,7 @@ class _Widths(TypedDict):
 
 
 class Connections(_Widths):
-    """Our fields for the connections."""
+    """The config fields of the connections."""
 
     activation: str
     prenorm: bool
@@ -35,7 +35,7 @@ class Connections(_Widths):
 
 
 def connections(read: Reader, layers: int, shapes: Shapes) -> Connections:
-    """Our fields for the connections; where the settings leave out the last layer's streams they note them."""
+    """Return the config fields of the connections; a missing setting for the last layer's streams is added."""
     config = read.config
     last = shapes.get(f"decoder/layers_{layers - 1}/dense_proj2.bias", (1,))
     if config.get(_FIX) is None and isinstance(config, dict):
@@ -45,7 +45,7 @@ def connections(read: Reader, layers: int, shapes: Shapes) -> Connections:
     if pattern not in _PATTERNS[: 1 if prenorm else None]:
         allowed = _PATTERNS[0] + (", as mudd_prenorm is on" if prenorm else " or qkvm or qk,vm")
         raise ValueError(f"[muddformer_jax] ddw_gen_pattern: expected {allowed}, got {pattern!r}")
-    postnorm = read.flag("mudd_postnorm") and pattern == _PATTERNS[0]  # the others leave it out
+    postnorm = read.flag("mudd_postnorm") and pattern == _PATTERNS[0]  # the other patterns have no postnorm
     return {
         **_generator(read, shapes, layers),
         "activation": ACTIVATIONS[read.choice("dynamic_dense_act_cls", "gelu", tuple(ACTIVATIONS))],
@@ -56,12 +56,12 @@ def connections(read: Reader, layers: int, shapes: Shapes) -> Connections:
 
 
 def fixed_last(config: Settings) -> bool:
-    """Whether the last layer makes one stream, not four of which the head reads the first."""
+    """Return whether the last layer has one stream; otherwise it has four, and the head reads the first."""
     return bool(config.get(_FIX, True))
 
 
 def _generator(read: Reader, shapes: Shapes, layers: int) -> _Widths:
-    """Widths of the generators as the settings say; what they leave out as the tensors have it."""
+    """Return the generator widths from the settings; missing settings follow from the tensors."""
     config, have = read.config, []
     for n in range(layers):
         count = 4 if n < layers - 1 or not fixed_last(config) else 1
@@ -84,7 +84,7 @@ def _generator(read: Reader, shapes: Shapes, layers: int) -> _Widths:
 
 
 def shapes_of_settings(read: Reader, width: int, layers: int) -> dict[str, tuple[int, ...]]:
-    """Shapes of the generators' first matrices and of the biases by the settings. width: of the model."""
+    """Return the shapes of the generators' first matrices and biases from the settings. width: of the model."""
     expand, fixed = _factors(read, layers) or [1.0] * layers, fixed_last(read.config)
     rounds, shapes = read.flag("dynamic_dense_hidden_round", False), dict[str, tuple[int, ...]]()
     for n in range(layers):
@@ -95,9 +95,9 @@ def shapes_of_settings(read: Reader, width: int, layers: int) -> dict[str, tuple
 
 
 def _factors(read: Reader, layers: int) -> list[float] | None:
-    """dynamic_dense_hidden_expand as one number above 0 for each layer, none so large that widths overflow.
+    """Return dynamic_dense_hidden_expand as one positive factor for each layer; None if it is not set.
 
-    The setting may be one number for all layers; None where it is not set.
+    The setting may be one factor for all layers. Raise ValueError if a factor is so large that widths overflow.
     """
     given = read.config.get("dynamic_dense_hidden_expand")
     if given is None:
@@ -115,7 +115,7 @@ def _width(layer: int, layers: int, times: float, hidden_round: bool, fixed: boo
 
 
 def _as_ours(widths: list[int], hidden_round: bool, times: Sequence[float]) -> _Widths:
-    """Our fields for these widths: the rule where it gives them, the numbers where not."""
+    """Return the config fields for these widths: the rule if it yields them, otherwise an explicit list."""
     whole = times[-1] == int(times[-1]) and times[-1] >= 1
     rule: _Widths = {"hidden_round": hidden_round, "last_expand": int(times[-1]) if whole else 1}
     asked = MUDDFormerConfig(n_layer=len(widths), **rule)
@@ -125,7 +125,7 @@ def _as_ours(widths: list[int], hidden_round: bool, times: Sequence[float]) -> _
 
 
 def expansion(model: MUDDFormerConfig) -> list[float]:
-    """dynamic_dense_hidden_expand of our widths: half a channel more, which the program cuts off."""
+    """Return dynamic_dense_hidden_expand for the model's widths, plus half a channel, which the program rounds off."""
     if not model.hidden:
         return [*[1.0] * (model.n_layer - 1), model.last_expand]
     return [
@@ -135,12 +135,12 @@ def expansion(model: MUDDFormerConfig) -> list[float]:
 
 
 def mixing(model: MUDDFormerConfig, *, fixed: bool) -> Iterator[Entry]:
-    """The connections' parameters. fixed: as fixed_last says."""
+    """Yield the connections' parameters. fixed: the result of fixed_last."""
     last = f"blocks.{model.n_layer - 1}.mix."
     for ours, theirs in mixing_names(model):
         if fixed or not ours.startswith(last):
             yield Entry(ours, theirs)
-        elif not ours.endswith("post_gain"):  # of the last layer's streams the first alone
+        elif not ours.endswith("post_gain"):  # only the first of the last layer's streams
             yield Entry(ours, theirs, index=_FIRST.get(ours.removeprefix(last), ()))
 
 

@@ -1,10 +1,11 @@
 """The authors' JAX program for MUDDFormer and its Transformer++ baseline (docs/maths/muddformer.md, 1 to 4).
 
-Settings are those of its configuration classes; sizes are read off the tensors, whose layers have a name each or,
-without connections, may be stacked (scan_layers). Targets with id 0 carry no loss unless `zero_loss` is set. The
-program rounds rotated queries and keys to bfloat16 whatever its dtype is; here they stay as they are
-(docs/maths/muddformer.md, 4.3). Where the last layer keeps all streams (dynamic_dense_fix_last_layer false) the head
-reads the first of them, without the residual's norm; the others are dead: zero gradients, zeros when exported.
+Its configuration classes define the settings. Sizes come from the tensors. Each layer has separate names; without
+connections the layers may be stacked (scan_layers). Targets with id 0 carry no loss unless `zero_loss` is set. The
+program rounds rotated queries and keys to bfloat16 whatever its dtype is; here they are not rounded
+(docs/maths/muddformer.md, 4.3). If the last layer keeps all streams (dynamic_dense_fix_last_layer false), the head
+reads the first one, without the residual's norm. The other streams are dead: their gradients are zero, and they are
+exported as zeros.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from mudd_core.programs.maxtext.muddformer_connections import (
 from mudd_core.programs.maxtext.weights import apart, as_they_lie, shapes_as_they_lie, shifted
 
 MuddModel = MUDDFormerConfig | TransformerPPConfig
-# Settings that change what the program computes, with the values that ours has; Python configs have tuples.
+# Settings that change the program's results, with the values that are supported here; Python configs have tuples.
 _EXPECTED: dict[str, tuple[Json | tuple[str, ...], ...]] = {
     "decoder_block": ("llama2", None),
     "mlp_activations": (["silu", "linear"], ("silu", "linear"), None),
@@ -48,14 +49,14 @@ _EXPECTED: dict[str, tuple[Json | tuple[str, ...], ...]] = {
 
 
 class MuddformerJax(System[MuddModel]):
-    """See interop/system.py."""
+    """The JAX program for MUDDFormer as a System (interop/system.py)."""
 
     normalize = "valid"
     decay = "all"
     families = ("transformer_pp", "muddformer")
 
     def model_config(self, config: Settings, shapes: Shapes) -> MuddModel:
-        """Settings and sizes as our config; ValueError for what we do not have."""
+        """Return the config of the settings and sizes; raise ValueError for unsupported ones."""
         for name, allowed in _EXPECTED.items():
             if config.get(name) not in allowed:
                 raise ValueError(f"[muddformer_jax] {name}: expected {allowed[0]}, got {config[name]!r}")
@@ -75,7 +76,7 @@ class MuddformerJax(System[MuddModel]):
         return MUDDFormerConfig(ffn_realloc=realloc, **connections(read, sized["n_layer"], shapes), **sized)
 
     def in_family(self, found: MuddModel, family: str) -> MuddModel:
-        """A Transformer++ as the MUDDFormer without connections that it is."""
+        """Return a Transformer++ as the equal MUDDFormer without connections."""
         if isinstance(found, MUDDFormerConfig):
             return found
         sizes = {
@@ -86,7 +87,7 @@ class MuddformerJax(System[MuddModel]):
         return MUDDFormerConfig(**{**sizes, "family": family, "mix": "none", "ffn_realloc": False})
 
     def original_config(self, model: MuddModel) -> JsonObject:
-        """The settings of its configuration class; ValueError for what the program does not have."""
+        """Return the settings of its configuration class; raise ValueError if the program lacks a feature."""
         settings: JsonObject = {
             "emb_dim": model.d_model,
             "num_query_heads": model.n_head,
@@ -125,9 +126,9 @@ class MuddformerJax(System[MuddModel]):
         }
 
     def entries(self, model: MuddModel, config: Settings) -> list[Entry]:
-        """Every parameter of ours and its place in theirs."""
+        """Return the map from mudd_core parameters to the program's tensors."""
         divided = model.tie_embeddings and config.get("normalize_embedding_logits", True)
-        factor = model.d_model**-0.5 if divided else 1.0  # theirs divides a tied head's logits
+        factor = model.d_model**-0.5 if divided else 1.0  # the program divides a tied head's logits
         entries = [
             Entry("embed", "token_embedder/embedding"),
             Entry("final_norm.gain", "decoder/decoder_norm/scale", factor=factor),
@@ -141,7 +142,7 @@ class MuddformerJax(System[MuddModel]):
         return as_they_lie(config, entries)
 
     def shapes(self, model: MuddModel, config: Settings) -> Shapes:
-        """Shapes of all their tensors by name."""
+        """Return the shapes of all the program's tensors by name."""
         width = head_width(model)
         shapes = {
             "token_embedder/embedding": (model.vocab_size, model.d_model),
@@ -168,7 +169,7 @@ class MuddformerJax(System[MuddModel]):
         return shapes_as_they_lie(config, shapes)
 
     def unused(self, config: Settings, name: str) -> bool:
-        """Whether a tensor takes no part: the gain of a dead stream behind the last layer."""
+        """Return whether a tensor is unused: the gain of a dead stream after the last layer."""
         layers = config.get("num_decoder_layers", config.get("base_num_decoder_layers"))
         return (
             not fixed_last(config)
@@ -177,7 +178,7 @@ class MuddformerJax(System[MuddModel]):
         )
 
     def batch(self, config: Settings, batch: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
-        """tokens [B, T + 1], or what the program makes of them: inputs, targets, their positions and segments."""
+        """Return the batch from tokens [B, T + 1], or from inputs, targets, positions and segments."""
         return shifted(batch, "muddformer_jax", zero_counts=bool(config.get("zero_loss")))
 
 
@@ -211,7 +212,7 @@ def _fields(read: Reader, shapes: Shapes) -> TransformerFields:
 
 
 def _check_sizes(read: Reader, sized: TransformerFields) -> None:
-    """ValueError where the settings contradict the tensors, or each other."""
+    """Raise ValueError if the settings contradict the tensors or each other."""
     found = {
         "emb_dim": sized["d_model"],
         "num_query_heads": sized["n_head"],

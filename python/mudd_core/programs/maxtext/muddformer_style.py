@@ -1,7 +1,7 @@
-"""log.style=maxtext of a MUDDFormer or a Transformer++: the lines and tags of MUDDFormer's MaxText program.
+"""log.style=maxtext for a MUDDFormer or a Transformer++: the lines and tags of MUDDFormer's MaxText program.
 
-The statistics of log.weights are taken from a separate forward pass before the update, with the update's weights and
-batch. The training graph keeps no value until the end of a step, and it runs once a micro-batch.
+The statistics of log.weights need a separate forward pass before the update, with the same weights and batch: the
+training graph keeps no activation until the end of a step, and it runs once for each micro-batch.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
     from mudd_core.engine.model import Model
 
 Floats = npt.NDArray[np.floating]
-Moments = dict[str, float]  # count, mean, squares (of deviations from the mean), max, min; all JSON can hold
-Found = dict[str, Moments]  # by the place of the values: KIND/LAYER
+Moments = dict[str, float]  # count, mean, squares (of deviations from the mean), max, min; all finite in JSON
+Found = dict[str, Moments]  # by KIND/LAYER
 _WEIGHTS, _OUTPUT = "dyn_dense_w", "layer_output"
 _CAPTURED = ("blocks.*.mix.dynamic_weights", "blocks.*.out")
 
 
 class MuddformerStatistics:
-    """Reads the weights of every mixture and the output of every block, in a separate graph over the same weights."""
+    """A separate forward graph over the same weights that captures the weights of mixtures and outputs of blocks."""
 
     def __init__(self, model: Model, length: int, arrays: Collection[str]) -> None:
-        """length: tokens of a sequence. arrays: names of those in a batch."""
+        """Build the graph. length: tokens of a sequence. arrays: names of the arrays in a batch."""
         self._model, self._inputs = model, ("inputs", *(name for name in OPTIONAL if name in arrays))
         config = model.config
         if not isinstance(config, MUDDFormerConfig):
@@ -60,7 +60,7 @@ class MuddformerStatistics:
         self._executor = _core.Executor(recorder.graph, model.store, losses=[], keep=keep)
 
     def read(self, batch: Mapping[str, Floats]) -> Found:
-        """The moments of all values of a batch of [B, T] arrays, a sequence at a time."""
+        """Return the moments of all captured values for a batch of [B, T] arrays, one sequence at a time."""
         rows = (
             self._read({name: batch[name][row : row + 1] for name in self._inputs})
             for row in range(len(batch["inputs"]))
@@ -83,7 +83,7 @@ class MuddformerStatistics:
 
 
 def merged(parts: Iterable[Found]) -> Found:
-    """The moments of all parts together, added in their order."""
+    """Merge the moments of all parts in their order."""
     found: Found = {}
     for part in parts:
         for place, moments in part.items():
@@ -112,14 +112,14 @@ def _moments(value: Floats) -> Moments:
 
 
 def _power(value: Floats) -> Moments:
-    """The moments about zero of values whose norm alone is asked for."""
+    """Return moments about zero, for values of which only the norm is needed."""
     flat = value.reshape(-1)
     squares = float(np.dot(flat, flat))
     return {"count": float(flat.size), "mean": 0.0, "squares": squares, "max": 0.0, "min": 0.0}
 
 
 def _both(one: Moments, other: Moments) -> Moments:
-    """The moments of the values of both (Chan et al. 1979)."""
+    """Merge two sets of moments (Chan et al. 1979)."""
     count, apart = one["count"] + other["count"], other["mean"] - one["mean"]
     return {
         "count": count,
@@ -131,7 +131,7 @@ def _both(one: Moments, other: Moments) -> Moments:
 
 
 class MuddformerStyle(MaxTextStyle):
-    """Tags every fifth update. perf/step_time_seconds is the number of updates a second there."""
+    """Lines every update, tags every fifth. In the program perf/step_time_seconds is the number of updates a second."""
 
     every = weights_every = statistics_every = 5
 
@@ -155,7 +155,7 @@ class MuddformerStyle(MaxTextStyle):
         self._names = weight_names(facts.config.model)
 
     def line(self, record: StepRecord) -> str:
-        """The line of an update."""
+        """Return the line of an update."""
         seconds = self.seconds(record)
         return (
             f"completed step: {record.step}, steps/s: {1 / seconds:.3f}, "
@@ -164,7 +164,7 @@ class MuddformerStyle(MaxTextStyle):
         )
 
     def tflops(self) -> float:
-        """TFLOPs of an update on each rank, as the program counts them; our count for families that it lacks."""
+        """Return the TFLOPs of an update per rank by the program's count; by our count for families that it lacks."""
         config = self.facts.config
         if not isinstance(config.model, TransformerPPConfig | MUDDFormerConfig | MixtralConfig):
             return super().tflops()
@@ -172,7 +172,7 @@ class MuddformerStyle(MaxTextStyle):
         return flops * config.train.batch_size / 1e12 / self.facts.ranks
 
     def batch_validated(self, sums: BatchSums) -> list[str]:
-        """The line of one batch of a validation."""
+        """Return the line of one batch of a validation."""
         counted = max(1, sums.targets)
         return [
             f"eval_step: {sums.number} loss: {sums.nats / counted:.4f} aux_loss: {0.0:.4f} "
@@ -181,7 +181,7 @@ class MuddformerStyle(MaxTextStyle):
         ]
 
     def validated(self, result: Validation) -> list[str]:
-        """The lines of a validation."""
+        """Return the lines of a validation."""
         loss, accuracy = result.val_loss, _eval_accuracy(result)
         return [
             f"average loss after step={result.step}, eval_loss={loss:.4f}, aux_loss={0.0:.4f}, "
@@ -191,7 +191,7 @@ class MuddformerStyle(MaxTextStyle):
         ]
 
     def tags(self, record: StepRecord) -> dict[str, float]:
-        """The metrics of an update, the norm of every parameter, and with log.weights those of the connections."""
+        """Return the metrics of an update, all parameter norms and, with log.weights, the connection statistics."""
         seconds, norms = self.seconds(record), record.norms
         tags = {
             "learning/loss": record.loss,
@@ -213,7 +213,7 @@ class MuddformerStyle(MaxTextStyle):
         }
 
     def eval_scalars(self, result: Validation) -> dict[str, float]:
-        """The tags of a validation."""
+        """Return the tags of a validation."""
         return {
             "learning/eval_loss": result.val_loss,
             "learning/eval_accuracy": _eval_accuracy(result),
@@ -222,14 +222,14 @@ class MuddformerStyle(MaxTextStyle):
         }
 
     def _name(self, ours: str) -> str:
-        """Return the program's path of a parameter; ours where the program has no such parameter."""
+        """Return the program's path of a parameter, or mudd_core's name if the program lacks the parameter."""
         return self._names.get(ours, ours.replace(".", "/"))
 
 
 def program_flops(model: TransformerPPConfig | MUDDFormerConfig | MixtralConfig, length: int) -> float:
-    """Return the program's count for one sequence in training, where a record has `length` tokens.
+    """Return the program's FLOP count for training on one sequence of `length` tokens.
 
-    It takes the mean inner width for every layer and all keys for every query, and leaves the connections out.
+    It uses the mean inner width for every layer and all keys for every query, and ignores the connections.
     """
     width, heads, inner = model.d_model, model.n_head * head_width(model), 3 * model.d_model * model.d_ff
     keys, mixture = kv_heads(model) * head_width(model), mixture_of(model)
@@ -244,7 +244,7 @@ def _aux_loss(record: StepRecord) -> float:
 
 
 def _accuracy(record: StepRecord) -> float:
-    """Return the mean over sequences of the fraction of their targets that are guessed."""
+    """Return the accuracy of each sequence, averaged over sequences."""
     return record.metric(SAMPLE_ACCURACY, math.nan)
 
 

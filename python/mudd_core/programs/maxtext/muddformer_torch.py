@@ -1,15 +1,17 @@
 """The authors' PyTorch program: the released MUDDFormer and MUDDPythia models, with or without their connections.
 
-Settings are those of its config.json (docs/maths/muddformer.md, 2 and 3.2), weights have torch's [out, in]. The first
-block has one norm for query, key and value; gelu is exact; inner widths always grow with depth. Without connections
-(dense false) the three projections are one tensor, wqkv; the unused connection tensors that such a model still carries
-are passed over. The program computes no loss: as in the JAX one, targets with id 0 carry none.
+Its config.json defines the settings (docs/maths/muddformer.md, 2 and 3.2); weights have torch's layout [out, in]. The
+first block has one norm for query, key and value; gelu is exact; inner widths always grow with depth. Without
+connections (dense false) the three projections are one tensor, wqkv, and unused connection tensors are ignored. The
+program computes no loss: as in the JAX program, targets with id 0 carry none.
 
-The program rounds its rotary tables (to bfloat16 in MUDDFormer's, to float16 in MUDDPythia's, whatever its dtype is);
-here they are exact, as are rotated queries and keys beside the JAX program (docs/maths/muddformer.md, 4.3). So logits
-of an fp32 run of the program differ from ours by a few thousandths, or a ten-thousandth with MUDDPythia. Refused, as
-no released model has it: a sliding window shorter than the context, stacked states, one norm for all streams (sepln
-false), one stream (dense_type l), Pythia blocks in a row (use_parallel_residual false) or without biases.
+The program rounds its rotary tables whatever its dtype is: to bfloat16 for MUDDFormer, to float16 for MUDDPythia. Here
+they are exact, like rotated queries and keys (docs/maths/muddformer.md, 4.3). So the logits of an fp32 run of the
+program differ from the logits here by a few thousandths, or a ten-thousandth for MUDDPythia.
+
+No released model has the following features, so they are refused: a sliding window shorter than the context, stacked
+states, one norm for all streams (sepln false), one stream (dense_type l), and Pythia blocks that are sequential
+(use_parallel_residual false) or without biases.
 """
 
 from __future__ import annotations
@@ -30,20 +32,20 @@ _QKV = ("q", "k", "v")
 
 
 class MuddformerTorch(System[MUDDFormerConfig]):
-    """See interop/system.py."""
+    """The PyTorch program for MUDDFormer as a System (interop/system.py)."""
 
     normalize = "valid"
     decay = "all"
     families = ("muddformer",)
 
     def model_config(self, config: Settings, shapes: Shapes) -> MUDDFormerConfig:
-        """Settings and sizes as our config; ValueError for what we do not have."""
+        """Return the config of the settings and sizes; raise ValueError for unsupported ones."""
         read = Reader("muddformer_torch", config)
         vocab, width = sizes("muddformer_torch", shapes, "tok_embeddings.weight", 2)
         pythia = "norm.bias" in shapes
         dense, heads = read.flag("dense", True), read.whole("n_head")
         _refuse(read, dense, pythia)
-        # The default is two thirds of 4 D, up to a multiple of 256; pythia has none.
+        # The default is two thirds of 4 D, rounded up to a multiple of 256; pythia has no default.
         inner = read.whole("intermediate_size", None if pythia else -(-(8 * width // 3) // 256) * 256)
         groups = read.whole("n_local_heads", -1, low=-1)
         layers = sum(name.endswith(".attention.wo.weight") for name in shapes)
@@ -70,7 +72,7 @@ class MuddformerTorch(System[MUDDFormerConfig]):
         )
 
     def original_config(self, model: MUDDFormerConfig) -> JsonObject:
-        """The settings of its config.json; ValueError for what the program does not have."""
+        """Return the settings of its config.json; raise ValueError if the program lacks a feature."""
         pythia, dense = model.block == "pythia", model.mix != "none"
         wrong = {
             "n_expert": model.n_expert > 0,
@@ -121,7 +123,7 @@ class MuddformerTorch(System[MUDDFormerConfig]):
         return settings
 
     def entries(self, model: MUDDFormerConfig, config: Settings) -> list[Entry]:
-        """Every parameter of ours and its place in theirs."""
+        """Return the map from mudd_core parameters to the program's tensors."""
         entries = [Entry("embed", "tok_embeddings.weight"), Entry("head", "output.weight")]
         entries += _norm(model, "final_norm", "norm")
         for layer in range(model.n_layer):
@@ -134,18 +136,18 @@ class MuddformerTorch(System[MUDDFormerConfig]):
         return entries
 
     def shapes(self, model: MUDDFormerConfig, config: Settings) -> Shapes:
-        """Shapes of all their tensors by name."""
+        """Return the shapes of all the program's tensors by name."""
         shapes: dict[str, tuple[int, ...]] = {}
         for entry in self.entries(model, config):
             shapes[entry.theirs] = _shape(model, entry.theirs)
         return shapes
 
     def batch(self, config: Settings, batch: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
-        """tokens [B, T + 1] as inputs and targets, or these two, positions and segments."""
+        """Return the batch from tokens [B, T + 1], or from inputs, targets, positions and segments."""
         return shifted(batch, "muddformer_torch", zero_counts=False)
 
     def unused(self, config: Settings, name: str) -> bool:
-        """Whether a tensor of the original takes no part in what it computes."""
+        """Return whether the original never uses a tensor."""
         return not config.get("dense", True) and name.startswith(("dense_bs.", "dynamic_dense."))
 
 

@@ -1,4 +1,4 @@
-"""MaxText's only_eval=True: evaluates the weights that start.load_parameters_path names; writes evaluation tags."""
+"""MaxText's only_eval=True: evaluation of the weights in start.load_parameters_path, with evaluation tags."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from mudd_core.run.store.log_files import LineFile
 from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.run.store.run_store import RunStore
 
-STEP = 0  # of the evaluation: weights are loaded alone, as the program does
+STEP = 0  # step of the evaluation: only weights are loaded, as in the program
 
 
 def evaluate_start(
@@ -43,8 +43,8 @@ def evaluate_start(
 ) -> Validation | None:
     """Evaluate the weights and write the evaluation tags to TensorBoard below `folder`; None if `stop` became true.
 
-    folder: of a run; a new one may be that of a training later. Nothing but TensorBoard and
-    evaluations.jsonl changes there. UserError where weights or validation rows are missing.
+    folder: of a run; a later training may use a new one. Only TensorBoard and evaluations.jsonl change in it.
+    Raise UserError if weights or validation sequences are missing.
     """
     start = dataclasses.replace(config.start, keep_optimizer=False, keep_step=False)
     config = dataclasses.replace(config, start=start)
@@ -59,8 +59,8 @@ def evaluate_start(
             say(line)
         if store.has_checkpoint():
             say(
-                f"the run in {store.folder} has checkpoints, which are not evaluated: load_parameters_path goes before "
-                "them; leave it out to evaluate the run"
+                f"the run in {store.folder} has checkpoints, which are not evaluated: load_parameters_path takes "
+                "precedence over them; remove it to evaluate the run"
             )
         style = _style(config, store.folder, model, text, fields)
         result = _evaluated(style, config, model, text, STEP, say, stop)
@@ -81,7 +81,7 @@ def evaluate_run(
     stop: Callable[[], bool],
     ranks: Ranks,
 ) -> tuple[Style, Validation | None]:
-    """Evaluate the model of a checkpoint of the run in `folder`, with the lines of its style; as evaluate."""
+    """Evaluate the model of a checkpoint of the run in `folder`, and print the lines of its style."""
     style = _style(config, folder, model, text, {})
     return style, _evaluated(style, whole_split(config), model, text, step, say, stop, ranks)
 
@@ -89,7 +89,7 @@ def evaluate_run(
 def add_evaluation(folder: RunFolder, style: Style, result: Validation) -> None:
     """Write the evaluation of a checkpoint of the run in `folder` to its TensorBoard.
 
-    UserError where the folder is in use, SaveError or OSError where it cannot be written.
+    Raise UserError if the folder is in use, SaveError or OSError if it cannot be written.
     """
     store = RunStore(folder)
     try:
@@ -108,7 +108,7 @@ def _evaluated(
     stop: Callable[[], bool],
     ranks: Ranks | None = None,
 ) -> Validation | None:
-    """Evaluate the model, and say the lines of the style before, at each batch and after."""
+    """Evaluate the model, and print the lines of the style before it, at each batch and after it."""
 
     def say_all(lines: list[str]) -> None:
         for line in lines:
@@ -134,7 +134,7 @@ def _evaluated(
 def _style(
     config: Config, folder: RunFolder, model: Model, text: Prepared, fields: Mapping[str, object]
 ) -> Style:
-    """The style of the run, without its speed."""
+    """Return the log style of the run, without its speed."""
     peak = Peak(lambda: 1.0)
     return style_of(
         RunFacts(config, folder, 0.0, peak, lambda: model.n_parameters, text.documents, fields=fields)
@@ -142,7 +142,7 @@ def _style(
 
 
 def _loaded(config: Config) -> tuple[Prepared, Model, str]:
-    """The data, the model with the weights, and a line on where these come from."""
+    """Return the data, the model with the loaded weights, and a line on their origin."""
     train = config.train
     _core.set_num_threads(train.threads)
     text = pipelines.prepare(config)
@@ -156,12 +156,12 @@ def _loaded(config: Config) -> tuple[Prepared, Model, str]:
 
 
 def _write(store: RunStore, source: str, style: Style, result: Validation) -> None:
-    """Leave tags and a row in the folder, and in a new one the texts of the run, too."""
+    """Write the tags and a record to the folder; a new folder also gets the run's descriptions."""
     folder = store.folder
     is_new = not folder.holds_run and not folder.evaluations_file.exists()
     row = {"step": result.step, "weights": source, "val_loss": result.val_loss, "targets": result.targets}
     try:
-        rows = LineFile(folder.evaluations_file)  # the first file: it makes the folder ours
+        rows = LineFile(folder.evaluations_file)  # the first file: it locks the folder
         rows.append({"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), **row})
         rows.sync()
         rows.close()

@@ -1,4 +1,4 @@
-"""log.style=maxtext: the lines and tags that both MaxText programs share, and those of TokenFormer's program."""
+"""log.style=maxtext: the lines and tags that both MaxText programs share, and the style of TokenFormer's program."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _FIRST_NORM = 1000.0  # the gradient norm that TokenFormer's program has before 
 
 
 class MaxTextStyle(Style):
-    """One line an update, and the tags of every update that `every` divides."""
+    """One line for each update, and tags for every update that `every` divides."""
 
     ours = False
-    every = 1  # updates from one write of the tags to the next
+    every = 1  # updates between two writes of the tags
 
     def __init__(self, facts: RunFacts) -> None:
         super().__init__(facts)
-        self._written: tuple[int, dict[str, float]] = (0, {})  # the newest tags and their step
+        self._written: tuple[int, dict[str, float]] = (0, {})  # (step, tags) of the newest tags
 
     @abstractmethod
     def line(self, record: StepRecord) -> str:
@@ -32,18 +32,18 @@ class MaxTextStyle(Style):
         """The tags of an update."""
 
     def step(self, record: StepRecord) -> list[str]:
-        """The line of an update, and a hint where the program flushes its event file."""
+        """Return the line of an update, and a hint when the program flushes its event file."""
         lines, period = [self.line(record)], math.lcm(self.every, self.facts.config.log.flush_every)
         if self.facts.folder is not None and record.step % period == 0:
             lines.append(f"To see full metrics 'tensorboard --logdir={self.facts.folder.board_folder}'")
         return lines
 
     def saved(self, step: int) -> list[str]:
-        """The line of a save."""
+        """Return the line of a save."""
         return [f"saved a checkpoint at step {step}"]
 
     def scalars(self, record: StepRecord) -> dict[str, float]:
-        """The tags of an update, where they are due; computed once."""
+        """Return the tags of an update if they are due; they are computed once."""
         if record.step % self.every:
             return {}
         if self._written[0] != record.step:
@@ -51,27 +51,27 @@ class MaxTextStyle(Style):
         return self._written[1]
 
     def object(self, record: StepRecord) -> dict[str, float | str]:
-        """The line of metrics_file: the tags, the step and the name of the run."""
+        """Return the record of metrics_file: the tags, the step and the name of the run."""
         tags = self.scalars(record)
         return {**tags, "step": float(record.step), "run_name": self.facts.config.name} if tags else {}
 
     def texts(self) -> dict[str, str]:
-        """The number of parameters and every field of the config."""
+        """Return the number of parameters and every field of the config."""
         fields = {info.path: str(info.value) for info in walk(self.facts.config)}
         return {"num_model_parameters": str(self.facts.n_parameters), "libtpu_init_args": "", **fields}
 
     def seconds(self, record: StepRecord) -> float:
-        """Wall time of an update."""
+        """Return the wall time of an update."""
         train = self.facts.config.train
         return train.batch_size * train.seq_len / max(record.tokens_per_second, 1e-9)
 
     def tflops(self) -> float:
-        """TFLOPs of an update on each rank, which is a device here."""
+        """Return the TFLOPs of an update per rank; a rank is a device here."""
         train = self.facts.config.train
         return self.facts.flops_per_token * train.batch_size * train.seq_len / 1e12 / self.facts.ranks
 
     def clipped(self, record: StepRecord) -> float:
-        """The norm of the gradient after clipping."""
+        """Return the norm of the gradient after clipping."""
         clip = self.facts.config.optim.clip
         return min(record.grad_norm, clip) if clip > 0 else record.grad_norm
 
@@ -82,14 +82,14 @@ def joined(norms: Mapping[str, float]) -> float:
 
 
 class TokenFormerStyle(MaxTextStyle):
-    """Tags every update. Validations have lines and results.txt, but no tags."""
+    """TokenFormer's style: tags every update. Validations have lines and results.txt, but no tags."""
 
     every = weights_every = 1
 
     def __init__(self, facts: RunFacts) -> None:
         super().__init__(facts)
-        self._norm = _FIRST_NORM  # of the newest gradient that is a number
-        self._batches = 0  # of the validation that is going on
+        self._norm = _FIRST_NORM  # of the newest finite gradient
+        self._batches = 0  # of the current validation
 
     def line(self, record: StepRecord) -> str:
         """The line of an update."""
@@ -100,17 +100,17 @@ class TokenFormerStyle(MaxTextStyle):
         )
 
     def validating(self) -> list[str]:
-        """The line before a validation."""
+        """Return the line before a validation."""
         self._batches = 0
         return [">>> evaluation starts: "]
 
     def batch_validated(self, sums: BatchSums) -> list[str]:
-        """The line of one batch of a validation, numbered from 0."""
+        """Return the line of one batch of a validation, numbered from 0."""
         self._batches = sums.number
         return [f">>> eval step:  {sums.number - 1}"]
 
     def validated(self, result: Validation) -> list[str]:
-        """The lines of a validation."""
+        """Return the lines of a validation."""
         return [
             f"average loss after step={result.step}: eval_loss={result.val_loss}, "
             f"total_weights={float(result.targets)}",
@@ -118,11 +118,11 @@ class TokenFormerStyle(MaxTextStyle):
         ]
 
     def result(self, result: Validation) -> str:
-        """The line of results.txt."""
+        """Return the line of results.txt."""
         return f"Step: {result.step}; eval_loss: {result.val_loss}"
 
     def tags(self, record: StepRecord) -> dict[str, float]:
-        """The metrics of an update; skip_step is 1 for an update that is left out."""
+        """Return the metrics of an update; skip_step is 1 for a skipped update."""
         before, seconds = self._norm, self.seconds(record)
         if not math.isnan(record.grad_norm + record.loss):
             self._norm = record.grad_norm

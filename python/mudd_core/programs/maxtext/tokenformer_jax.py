@@ -1,8 +1,8 @@
 """The authors' JAX program for TokenFormer and its baseline gpt2.yml (docs/maths/tokenformer.md, 1 to 3).
 
-Layers are stacked along axis 1 of every tensor (scan_layers), or have a name each; keys lie as [d, ..., slots].
-Settings are those of its yml files; sizes are read off the tensors. Positions of padding (segment 0 of the target)
-carry no loss.
+Layers are stacked along axis 1 of every tensor (scan_layers), or have separate names; keys have the shape
+[d, ..., slots]. Its yml files define the settings; sizes come from the tensors. Padding (targets of segment 0) carries
+no loss.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ _POSITIONS = "decoder/position_embedder/embedding"
 
 
 class TokenFormerJax(System[TokenFormerConfig]):
-    """See interop/system.py."""
+    """The JAX program for TokenFormer as a System (interop/system.py)."""
 
     normalize = "valid"
     decay = "all"
     families = ("tokenformer",)
 
     def model_config(self, config: Settings, shapes: Shapes) -> TokenFormerConfig:
-        """Settings and sizes as our config; ValueError for what we do not have."""
+        """Return the config of the settings and sizes; raise ValueError for unsupported ones."""
         read = Reader("tokenformer_jax", config)
         if _drops(read) and read.number("dropout_rate", 0.0):
             raise ValueError(
@@ -90,7 +90,7 @@ class TokenFormerJax(System[TokenFormerConfig]):
         return with_fields(plain, {**block, **given})
 
     def _dense(self, config: Settings, shapes: Shapes) -> tuple[dict[str, int], JsonObject]:
-        """Sizes of the baseline's blocks, and other fields of ours."""
+        """Return the sizes of the baseline's blocks, and other config fields."""
         _, heads, width = sizes("tokenformer_jax", shapes, _FIRST + "self_attention/query/kernel", 3)
         names = config.get("mlp_activations", ["silu"])
         if not isinstance(names, list | tuple) or len(names) != 1 or names[0] not in list(_ACTIVATIONS):
@@ -102,7 +102,7 @@ class TokenFormerJax(System[TokenFormerConfig]):
         return block, {"block": "dense", "mlp_activation": _ACTIVATIONS[str(names[0])]}
 
     def _slots(self, read: Reader, shapes: Shapes) -> tuple[dict[str, int], JsonObject]:
-        """Sizes of the blocks of Pattentions, and other fields of ours."""
+        """Return the sizes of Pattention blocks, and other config fields."""
         config, attention, system = read.config, _FIRST + "self_attention/", "tokenformer_jax"
         slots = sizes(system, shapes, attention + "qkv_key_slot/kernel", 3)[2]
         attention_width = sizes(system, shapes, attention + "q_value_slot/kernel", 2)[1]
@@ -127,7 +127,7 @@ class TokenFormerJax(System[TokenFormerConfig]):
         return block, given
 
     def original_config(self, model: TokenFormerConfig) -> JsonObject:
-        """The settings of the yml file; ValueError for what the program does not have."""
+        """Return the settings of the yml file; raise ValueError if the program lacks a feature."""
         problems = {
             "positions": model.positions == "rotary",
             "gain_offset": model.gain_offset != 1,
@@ -166,7 +166,7 @@ class TokenFormerJax(System[TokenFormerConfig]):
         return {**settings, "slot_num": model.slots("qkv"), **same}
 
     def entries(self, model: TokenFormerConfig, config: Settings) -> list[Entry]:
-        """Every parameter of ours and its place in theirs."""
+        """Return the map from mudd_core parameters to the program's tensors."""
         entries = [
             Entry("embed", "token_embedder/embedding"),
             Entry("final_norm.gain", "decoder/decoder_norm/scale"),
@@ -182,7 +182,7 @@ class TokenFormerJax(System[TokenFormerConfig]):
         return as_they_lie(config, entries)
 
     def shapes(self, model: TokenFormerConfig, config: Settings) -> Shapes:
-        """Shapes of all their tensors."""
+        """Return the shapes of all the program's tensors."""
         d, vocab = model.d_model, model.vocab_size
         shapes: dict[str, tuple[int, ...]] = {
             "token_embedder/embedding": (vocab, d),
@@ -203,7 +203,9 @@ class TokenFormerJax(System[TokenFormerConfig]):
         return shapes_as_they_lie(config, shapes)
 
     def batch(self, config: Settings, batch: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
-        """Targets of segment 0 are ignored; positions count where the model has learned or sinusoidal ones."""
+        """Return the batch. Targets of segment 0 are ignored, and positions too if the model has no position
+        embedding.
+        """
         arrays = named("tokenformer_jax", batch)
         if not _has_positions(config):
             arrays.pop("positions", None)
@@ -211,14 +213,14 @@ class TokenFormerJax(System[TokenFormerConfig]):
 
 
 def _given(read: Reader, name: str) -> Json:
-    """A setting that ours has under the same name, of the type of our field."""
+    """Return a setting that has the same name here, with the type of the config field."""
     if name == "normalize_type":
         return read.choice(name, SLOT_NORMS[0], SLOT_NORMS)
     return read.flag(name) if name.endswith("_bias") else read.number(name, 0.0)
 
 
 def _positions(read: Reader, shapes: Shapes) -> tuple[str, int]:
-    """Kind of positions and how many there are; learned ones are noted among the settings if they are not there."""
+    """Return the kind of positions and their number; a missing setting for learned positions is added."""
     config = read.config
     longest = read.whole("max_target_length", 1024)
     sines = read.flag("use_untrainable_positional_embedding")
@@ -231,7 +233,7 @@ def _positions(read: Reader, shapes: Shapes) -> tuple[str, int]:
         return ("sinusoidal" if sines else "none"), longest
     if sines:
         raise ValueError(
-            "[tokenformer_jax] use_untrainable_positional_embedding: expected false beside learned positions"
+            "[tokenformer_jax] use_untrainable_positional_embedding: expected false with learned positions"
         )
     have, _ = sizes("tokenformer_jax", shapes, _POSITIONS, 2)
     if config.get("trainable_position_size") is None and isinstance(config, dict):
@@ -247,7 +249,7 @@ def _has_positions(config: Settings) -> bool:
 
 
 def _drops(read: Reader) -> bool:
-    """Off means neither dropout nor drop_path, whatever their rates."""
+    """Return whether dropout and drop_path are on; if they are off, their rates are ignored."""
     return read.flag("enable_dropout", True)
 
 

@@ -1,6 +1,6 @@
 """Names and shapes of a block's parameters in the JAX program for TokenFormer (docs/maths/tokenformer.md, 6).
 
-Layers have a name each here (programs/maxtext/weights.py stacks them); keys lie as [d, ..., slots].
+Layers have separate names here (programs/maxtext/weights.py stacks them); keys have the shape [d, ..., slots].
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _ALL = slice(None)
 
 
 def slot_block(model: TokenFormerConfig, layer: int) -> Iterator[Entry]:
-    """The parameters of a block of Pattentions."""
+    """Yield the parameters of a Pattention block."""
     ours, theirs = f"blocks.{layer}.", f"decoder/layers_{layer}/"
     attention = theirs + "self_attention/"
     for i, name in enumerate("qkv"):
@@ -36,7 +36,7 @@ def slot_block(model: TokenFormerConfig, layer: int) -> Iterator[Entry]:
 
 
 def slot_shapes(model: TokenFormerConfig, width: int) -> dict[str, tuple[int, ...]]:
-    """Shapes of the tensors of one layer, named behind it."""
+    """Return the shapes of the tensors of one Pattention layer, by their names after the layer's prefix."""
     d, slots, proj, ffn = model.d_model, model.slots("qkv"), model.slots("proj"), model.slots("ffn")
     shapes: dict[str, tuple[int, ...]] = {
         "self_attention/qkv_key_slot/kernel": (d, 3, slots),
@@ -69,7 +69,7 @@ _DENSE_PARTS = {
 
 
 def dense_block(model: TokenFormerConfig, layer: int) -> Iterator[Entry]:
-    """The parameters of a block of the baseline."""
+    """Yield the parameters of a block of the baseline."""
     ours, theirs = f"blocks.{layer}.", f"decoder/layers_{layer}/"
     for part, name in _DENSE_NORMS.items():
         yield Entry(f"{ours}{part}.gain", f"{theirs}{name}/scale")
@@ -80,7 +80,7 @@ def dense_block(model: TokenFormerConfig, layer: int) -> Iterator[Entry]:
 
 
 def dense_shapes(d: int, heads: tuple[int, int], inner: int) -> dict[str, tuple[int, ...]]:
-    """Shapes of the tensors of one layer, named behind it."""
+    """Return the shapes of the tensors of one dense layer, by their names after the layer's prefix."""
     shapes: dict[str, tuple[int, ...]] = {}
     for name in _DENSE_NORMS.values():
         shapes |= {f"{name}/scale": (d,), f"{name}/bias": (d,)}

@@ -1,9 +1,9 @@
 """The authors' GPT-NeoX program for TokenFormer (docs/maths/tokenformer.md, 2.2).
 
-Names are those of the modules in a row: 0 the embedding and, where they are learned, the positions; 1 a transposition,
-2 to L + 1 the layers, L + 3 the final norm, L + 4 an untied head; in front of them `sequential.`, as the program writes
-them without pipeline stages, or whatever prefix the given weights have. Every target counts; documents are joined, the
-mask is causal alone.
+Tensors have the numbers of its sequential modules: 0 is the embedding (and learned positions), 1 a transposition, 2 to
+L + 1 the layers, L + 3 the final norm, L + 4 an untied head. The prefix is `sequential.`, as the program writes it
+without pipeline stages, or the prefix of the loaded weights. Every target contributes to the loss. Documents are
+joined, and the mask is only causal.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mudd_core.interop.settings import Reader, Settings, lacking, layers_in, siz
 from mudd_core.interop.system import Shapes, System, as_ids
 
 _FIRST = "2.attention.query.key_param_tokens"
-# Other settings of the program that change what it computes.
+# Other settings that change the program's results.
 _EXPECTED: dict[str, tuple[Json, ...]] = {
     "norm": ("layernorm_nonparam",),
     "final_norm": ("layernorm",),
@@ -47,14 +47,14 @@ _NORMS = ("l2_norm_gelu", "gelu_l2_norm", "softmax")
 
 
 class TokenFormerNeox(System[TokenFormerConfig]):
-    """See interop/system.py. parameter_prefix and embedding_name among the settings name the tensors."""
+    """The GPT-NeoX program as a System; the settings parameter_prefix and embedding_name define tensor names."""
 
     normalize = "valid"
     families = ("tokenformer",)
 
     def model_config(self, config: Settings, shapes: Shapes) -> TokenFormerConfig:
-        """Settings and sizes as our config; how the weights are named is noted among the settings."""
-        if isinstance(config, dict):  # the program takes its settings with either
+        """Return the config of the settings and sizes; add the prefix of the weights' names to the settings."""
+        if isinstance(config, dict):  # the program accepts dashes and underscores
             config.update({name.replace("-", "_"): value for name, value in config.items()})
         first = [name for name in shapes if re.search(rf"(^|\.){re.escape(_FIRST)}$", name)]
         embedding = [name for name in shapes if name.endswith("word_embeddings.weight")]
@@ -119,7 +119,7 @@ class TokenFormerNeox(System[TokenFormerConfig]):
         return ""
 
     def original_config(self, model: TokenFormerConfig) -> JsonObject:
-        """The settings of its yml files; ValueError for what the program does not have."""
+        """Return the settings of its yml files; raise ValueError if the program lacks a feature."""
         wanted = {
             "block": "pattention",
             "gelu": "erf",
@@ -166,7 +166,7 @@ class TokenFormerNeox(System[TokenFormerConfig]):
         }
 
     def entries(self, model: TokenFormerConfig, config: Settings) -> list[Entry]:
-        """Every parameter of ours and its place in theirs: the shapes are the same."""
+        """Return the map from mudd_core parameters to the program's tensors, which have equal shapes."""
         prefix = _prefix(config)
         norm = f"{prefix}{model.n_layer + 3}.norm."
         entries = [
@@ -186,7 +186,7 @@ class TokenFormerNeox(System[TokenFormerConfig]):
         return entries
 
     def shapes(self, model: TokenFormerConfig, config: Settings) -> dict[str, tuple[int, ...]]:
-        """Shapes of all their tensors."""
+        """Return the shapes of all the program's tensors."""
         groups = {"attn.q": "qkv", "attn.k": "qkv", "attn.v": "qkv", "attn.o": "proj", "ffn": "ffn"}
         shapes: dict[str, tuple[int, ...]] = {}
         for entry in self.entries(model, config):
@@ -202,7 +202,7 @@ class TokenFormerNeox(System[TokenFormerConfig]):
         return shapes
 
     def batch(self, config: Settings, batch: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
-        """inputs and targets as they are."""
+        """Return inputs and targets unchanged."""
         unknown = sorted(set(batch) - {"inputs", "targets", "positions", "segments", "key_mask"})
         if unknown:
             raise ValueError(f"[tokenformer_neox] batch: expected inputs and targets, got '{unknown[0]}'")

@@ -1,7 +1,7 @@
-"""What the programs derived from MaxText share: how their layers lie, and how a batch is named.
+"""Stacked layers and batch names, which the programs derived from MaxText share.
 
-Layers are under a name each or stacked along an axis of every tensor (scan_layers). The pages describe the first form,
-`decoder/layers_<n>/...`; here it becomes the second, `decoder/layers/...`, and back.
+Layers have separate names, or they are stacked along an axis of every tensor (scan_layers). The pages describe the
+first form, `decoder/layers_<n>/...`; this module converts it to the second, `decoder/layers/...`, and back.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _STACK, _NAME = "decoder/layers/", re.compile(r"^decoder/layers_(\d+)/")
 
 
 def apart(system: str, config: Settings, shapes: Shapes) -> Shapes:
-    """Shapes with a name for each layer, however they lie; scan_layers is noted where the settings leave it out.
+    """Return the shapes with a name for each layer, stacked or not; add scan_layers to the settings if it is missing.
 
-    ValueError where the settings contradict the names.
+    Raise ValueError if the settings contradict the names.
     """
     stacked = any(name.startswith(_STACK) for name in shapes)
     given = Reader(system, config).flag("scan_layers", stacked)
@@ -33,7 +33,7 @@ def apart(system: str, config: Settings, shapes: Shapes) -> Shapes:
         config["scan_layers"] = stacked
     elif given != stacked:
         how = "stacked ('decoder/layers/')" if stacked else "under a name each ('decoder/layers_0/')"
-        raise ValueError(f"[{system}] scan_layers: {given}, but the weights have their layers {how}")
+        raise ValueError(f"[{system}] scan_layers: {given}, but the layers of the weights are {how}")
     axis = Reader(system, config).whole("param_scan_axis", 1, low=0, high=3)
     found: dict[str, tuple[int, ...]] = {}
     for name, shape in shapes.items():
@@ -46,12 +46,12 @@ def apart(system: str, config: Settings, shapes: Shapes) -> Shapes:
 
 
 def as_they_lie(config: Settings, entries: Iterable[Entry]) -> list[Entry]:
-    """Entries of tensors with a name for each layer, as scan_layers has them."""
+    """Convert entries with a name for each layer to the layout that scan_layers selects."""
     return [_stacked(entry, _axis(config)) for entry in entries] if _scanned(config) else list(entries)
 
 
 def shapes_as_they_lie(config: Settings, shapes: Shapes) -> Shapes:
-    """Shapes of tensors with a name for each layer, as scan_layers has them."""
+    """Convert shapes with a name for each layer to the layout that scan_layers selects."""
     if not _scanned(config):
         return shapes
     axis, layers = _axis(config), 1 + max(int(match[1]) for match in map(_NAME.match, shapes) if match)
@@ -62,9 +62,10 @@ def shapes_as_they_lie(config: Settings, shapes: Shapes) -> Shapes:
 
 
 def named(system: str, batch: Mapping[str, npt.ArrayLike], *, zero_counts: bool = True) -> dict[str, Array]:
-    """inputs, targets, positions and segments of a batch under the programs' names or ours.
+    """Return inputs, targets, positions and segments of a batch with the program's names or mudd_core's.
 
-    Targets of segment 0 (targets_segmentation) are ignored; where that is not given, those of id 0, unless zero_counts.
+    Targets of segment 0 (targets_segmentation) are ignored. Without targets_segmentation, targets with id 0 are ignored
+    unless zero_counts.
     """
     known = {"inputs", "targets", "targets_segmentation", "targets_position", *_NAMES, *_NAMES.values()}
     unknown = sorted(set(batch) - known - {"key_mask"})
@@ -81,7 +82,7 @@ def named(system: str, batch: Mapping[str, npt.ArrayLike], *, zero_counts: bool 
 
 
 def shifted(batch: Mapping[str, npt.ArrayLike], system: str, *, zero_counts: bool) -> dict[str, Array]:
-    """inputs and targets of `tokens` [B, T + 1], or as maxtext.named; those of id 0 are ignored unless zero_counts."""
+    """Return inputs and shifted targets of `tokens` [B, T + 1], or call `named`; see there for zero_counts."""
     if "inputs" in batch:
         return named(system, batch, zero_counts=zero_counts)
     if set(batch) != {"tokens"}:

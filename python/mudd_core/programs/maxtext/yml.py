@@ -1,4 +1,4 @@
-"""yml files of MaxText's forks: where they are found, what they inherit, and values that are typed over theirs."""
+"""yml files of MaxText's forks: lookup, inheritance, and values typed on the command line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mudd_core.config.values import flag, mismatch, number, spelled, whole
 from mudd_core.programs.maxtext.keys import BASE_FILE
 from mudd_core.programs.row import Value
 
-_MOST_FILES = 16  # that inherit one from another
+_MOST_FILES = 16  # in a chain of inheritance
 
 
 @dataclass
@@ -38,7 +38,7 @@ class Yml:
 
 
 def find_yml(name: str) -> Path:
-    """The file of that name. Leading folders that do not exist are dropped while the rest is below configs/."""
+    """Find the file of that name; leading folders that do not exist are dropped if the rest is in configs/."""
     asked = Path(name)
     if asked.is_file():
         return asked
@@ -69,7 +69,7 @@ def _below_configs(rest: Path) -> Path | None:
 
 
 def read_yml(name: str) -> Yml:
-    """The keys of a file over those of the file below it, and so on; UserError for files that hold no keys."""
+    """Read a yml file and its chain of base files; raise UserError for a file that is no mapping of keys."""
     chain: list[tuple[Path, dict[str, Value]]] = []
     path, twice = find_yml(name), list[str]()
     while True:
@@ -84,7 +84,7 @@ def read_yml(name: str) -> Yml:
             )
         keys, again = _keys(path)
         if again:
-            twice.append(f"{path}: the last value of {', '.join(again)} holds, given twice there")
+            twice.append(f"{path}: the last value of {', '.join(again)} is used, given twice there")
         chain.append((path, keys))
         files_read.append(path)
         base = keys.get(BASE_FILE)
@@ -101,7 +101,7 @@ def read_yml(name: str) -> Yml:
 
 
 def _keys(path: Path) -> tuple[dict[str, Value], list[str]]:
-    """(the keys of a file, those that it has twice); the last value holds, as in MaxText."""
+    """Return (the keys of a file, the repeated ones); the last value is used, as in MaxText."""
     twice = list[str]()
     found, _ = read_yaml("[maxtext]", path, twice=twice)
     if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
@@ -110,7 +110,7 @@ def _keys(path: Path) -> tuple[dict[str, Value], list[str]]:
 
 
 def typed_value(name: str, value: Value, default: Value, text: str) -> Value:
-    """The text of a command line as the type of the value that it replaces, else of the key's default; None is null."""
+    """Parse a typed value as the type of the value that it replaces, else of the key's default; None is null."""
     if text == "None":
         return None
     kind, place = type(default if value is None else value), f"[maxtext] {name}"
