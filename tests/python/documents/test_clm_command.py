@@ -129,7 +129,7 @@ def test_a_work_directory_of_ones_own(words: list[str]) -> None:
         ("--config-path=nowhere", "expected a folder"),
         ("--cfg=all", "--cfg: expected job"),
         ("--no-such", "unknown option '--no-such'"),
-        ("--config=small.py", "takes --config-name"),
+        ("--config=small.py", "accepts --config-name"),
         ("output_dir=${nothing}", "there is no key 'nothing'"),
     ],
 )

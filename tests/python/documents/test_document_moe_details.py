@@ -171,7 +171,7 @@ def test_the_balance_loss_averages_over_the_batch_where_it_is_one_run(folder: Pa
     assert scope_of("model.aux_scope=shard") == ("shard", [])
     for words in (("gradient_accumulation_steps=2",), ("global_train_batch_size=4096",)):
         scope, notes = scope_of(*words)
-        assert scope == "shard" and "there it averages over a micro-batch" in notes[0]
+        assert scope == "shard" and "the original averages it over a micro-batch" in notes[0]
 
 
 @needs_mpi

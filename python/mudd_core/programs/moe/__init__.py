@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Benchmark(Program):
-    """The benchmark's program."""
+    """The program of the mixture-of-experts benchmark."""
 
     name, grammar = "moe", "hydra"
     commands = ("clm",)
@@ -29,7 +29,7 @@ class Benchmark(Program):
         return ROWS
 
     def claims(self, asked: CommandLine) -> bool:
-        """Return whether the command is clm, or has keys that only this program has and no config."""
+        """Return whether the command is clm, or has no config but keys that only this program has."""
         from mudd_core.programs.detect import known_alone
 
         if is_yml(asked.config) or asked.command in self.commands:
@@ -38,7 +38,7 @@ class Benchmark(Program):
         return not asked.config and any(known_alone(rows, assigned_names(asked.words)))
 
     def resolve(self, asked: CommandLine) -> Resolved:
-        """Return the command as an ordinary config; UserError names the key that is wrong."""
+        """Return the command as an ordinary config; raise UserError that names a wrong key."""
         from mudd_core.programs.moe.hydra import resolve
 
         return resolve(asked)

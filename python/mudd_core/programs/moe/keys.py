@@ -1,4 +1,4 @@
-"""Keys of the benchmark's Hydra configs (the command clm); those of the model and the data are in hydra_model.py."""
+"""Keys of the benchmark's Hydra configs (the command clm); keys_model.py has the keys of model and data."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from mudd_core.programs.moe.keys_model import DATA, MODEL, SHAPE_FIELDS
 from mudd_core.programs.row import WORKDIR, Row, mapped, noted, refused
 
 _G = "hydra"
-FOLDER = "run_dir"  # decides where the run is
-# Keys that a note on the batch of one device reads.
+FOLDER = "run_dir"  # decides the run's folder
+# Keys that the note on per-device batch sizes reads.
 DEVICE_BATCH, GLOBAL_BATCH, LENGTH = "per_device_train_batch_size", "global_train_batch_size", "max_length"
 _DIRECTORY = "the work directory is run_dir, by default output_dir/exp_name"
-_ALL_RANKS = "all ranks share the batch, and +mesh.zero=3 cuts the weights over them"
+_ALL_RANKS = "all ranks share the batch, and +mesh.zero=3 shards the weights across them"
 
 _RUN = (
     mapped(_G, "exp_name", "moe_trial", "name", WORKDIR, text=_DIRECTORY, convert=values.name),
@@ -51,14 +51,14 @@ _RUN = (
         convert=values.text("checkpoint_manager_path", "start.load_parameters_path"),
     ),
     noted(_G, "local_compile_cache_dir", "/tmp/moe_trial", "nothing is compiled at run time"),
-    noted(_G, "config_path", None, "an empty key of the experiments; model.config_path counts"),
-    noted(_G, "dry_run", False, "--plan prints what a run takes and trains nothing"),
+    noted(_G, "config_path", None, "an unused key of the experiments; model.config_path is read"),
+    noted(_G, "dry_run", False, "--plan prints the memory that a run needs and trains nothing"),
     mapped(
         _G,
         "tensor_parallelism",
         1,
         "mesh.zero",
-        text="above 1: mesh.zero=3 over all ranks; layers are not cut inside",
+        text="above 1: mesh.zero=3 over all ranks; tensor parallelism is not built",
         convert=of_tensor,
         note=lambda values: note("tensor_parallelism", of_tensor(values), tensor=True),
     ),
@@ -68,7 +68,7 @@ _RUN = (
         for name in ("pipeline", "virtual_pipeline")
     ),
 )
-_BATCH = "global = per device times --devices unless it is given"
+_BATCH = "global = per device times --devices unless it is set"
 _TRAINING = (
     mapped(_G, DEVICE_BATCH, 1, "train.batch_size", text=_BATCH, convert=values.batch),
     mapped(_G, GLOBAL_BATCH, 1, "train.batch_size", "train.logical_shards", convert=values.batch),
@@ -100,7 +100,7 @@ _TRAINING = (
         "optim.weight_decay",
         convert=values.real("weight_decay", "optim.weight_decay"),
     ),
-    mapped(_G, "max_grad_norm", 1.0, "optim.clip", text="0 and less: no clipping", convert=values.clip),
+    mapped(_G, "max_grad_norm", 1.0, "optim.clip", text="0 or less: no clipping", convert=values.clip),
     Row(
         _G,
         "full_precision",
@@ -125,7 +125,7 @@ _TRAINING = (
         "sched.max_steps",
         10,
         "optim.schedule_steps",
-        text="0 where it is max_steps",
+        text="0 if equal to max_steps",
         convert=values.schedule_length,
     ),
     mapped(
@@ -146,7 +146,7 @@ _TRAINING = (
         convert=values.warmup_steps,
     ),
     mapped(_G, "sched.min_lr", 2e-6, "optim.final_lr_ratio", text="min_lr / lr", convert=values.lowest_rate),
-    noted(_G, "sched.hold_steps", 10000000000000, "the rate is held to the end"),
+    noted(_G, "sched.hold_steps", 10000000000000, "the rate is constant to the end"),
 )
 _EVALUATION = (
     mapped(

@@ -1,4 +1,4 @@
-"""Keys of the model and of the data in the benchmark's Hydra configs."""
+"""Keys of the model and the data in the benchmark's Hydra configs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MODEL = (
         text="weights and moments stay fp32",
         convert=values.precision,
     ),
-    noted(_G, "model.max_sequence_length", 512, "it is max_length"),
+    noted(_G, "model.max_sequence_length", 512, "max_length sets it"),
     noted(_G, "model.flash_attention", True, "attention is always fused"),
     noted(
         _G,
@@ -56,7 +56,7 @@ DATA = (
         "c4_mlperf",
         "data.pipeline",
         "data.dataset",
-        text="c4_mlperf: blocks over the two folders; else a data set of the hub",
+        text="c4_mlperf: blocks of the two folders; else a dataset of the hub",
         convert=values.dataset,
     ),
     mapped(
@@ -85,5 +85,5 @@ DATA = (
     ),
     noted(_G, "dataset.streaming", True, "data.cache decides whether the data are tokenized first"),
     noted(_G, "dataset.num_proc", 1, "data.workers decides how many processes tokenize ahead"),
-    noted(_G, "dataset.load_from_cache_file", True, "a token cache is used wherever it fits"),
+    noted(_G, "dataset.load_from_cache_file", True, "a token cache is used if it fits"),
 )

@@ -1,4 +1,4 @@
-"""How values of the Hydra configs become values of our fields."""
+"""Conversion of the Hydra keys to config fields."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ TRAIN_FOLDER = "gs://mlperf-llm-public2/c4/en_json/3.0.1"
 EVAL_FOLDER = "gs://mlperf-llm-public2/c4/en_val_subset_json"
 _EVALUATION_TOKENS = 24576 * 2048
 _MOST_SHARDS = 256
-_TOKENS_OF_A_RUN = 32768  # of the graph: more sequences go in several runs, whose sums are the same bits
+_TOKENS_OF_A_RUN = 32768  # of a micro-batch; larger batches are split, which changes no bit of the sums
 
 
 def whole_of(keys: Keys, key: str, low: int | None = None) -> int:
-    """A whole number; ValueError for anything else."""
+    """Return the value as an integer; raise ValueError for anything else."""
     return values.whole(key, keys[key], low, strings=False)
 
 
 def real_of(keys: Keys, key: str) -> float:
-    """A finite number."""
+    """Return the value as a finite number."""
     return values.number(key, keys[key], strings=False)
 
 
 def flag_of(keys: Keys, key: str) -> bool:
-    """True or false; null is false."""
+    """Return true or false; null is false."""
     value = keys[key]
     return value is not None and values.flag(key, value, strings=False)
 
 
 def text_of(keys: Keys, key: str) -> str:
-    """A string, empty for null."""
+    """Return the value as a string; null is empty."""
     value = keys[key]
     if isinstance(value, bool | list | dict):
         raise values.mismatch(key, "a string", value)
@@ -44,55 +44,55 @@ def text_of(keys: Keys, key: str) -> str:
 
 
 def whole(key: str, field: str) -> Convert:
-    """A whole number as it is."""
+    """Return a conversion that copies an integer to a field."""
     return lambda keys: {field: whole_of(keys, key)}
 
 
 def real(key: str, field: str) -> Convert:
-    """A number as it is."""
+    """Return a conversion that copies a number to a field."""
     return lambda keys: {field: real_of(keys, key)}
 
 
 def text(key: str, field: str) -> Convert:
-    """A string as it is, null as the empty one."""
+    """Return a conversion that copies a string to a field; null is empty."""
     return lambda keys: {field: text_of(keys, key)}
 
 
 def flag(key: str, field: str) -> Convert:
-    """A truth value as it is."""
+    """Return a conversion that copies a boolean to a field."""
     return lambda keys: {field: flag_of(keys, key)}
 
 
 def nothing(keys: Keys) -> Fields:
-    """Leave the fields to another key, or to the model and its folder."""
+    """Return no field, because another key, or the model's folder, decides it."""
     return {}
 
 
 def name(keys: Keys) -> Fields:
-    """Name the run as the last folder of its work directory."""
+    """Return the name of the run: the last folder of its work directory."""
     return {"name": text_of(keys, "exp_name").rstrip("/").rpartition("/")[2]}
 
 
 def seeds(keys: Keys) -> Fields:
-    """Give weights and order one seed."""
+    """Use one seed for weights and data order."""
     seed = whole_of(keys, "seed", 0)
     return {"train.seed": seed, "data.seed": seed}
 
 
 def profile(keys: Keys) -> Fields:
-    """Trace one step; a number below 0: none."""
+    """Trace one step; a negative value traces none."""
     step = whole_of(keys, "xla_profile_step")
     return {"train.profile": f"{step}:{step + 1}" if step >= 0 else ""}
 
 
 def batch(keys: Keys) -> Fields:
-    """The batch, cut into as many logical shards as divide it, at most one sequence each."""
+    """Return the batch size, split into the largest power-of-two number of logical shards that divides it."""
     size = whole_of(keys, "global_train_batch_size", 1)
     return {"train.batch_size": size, "train.logical_shards": math.gcd(size, _MOST_SHARDS)}
 
 
 def accumulation(keys: Keys) -> Fields:
-    """Runs of the graph: so many a step, each with a mean of its own; one: as many as the memory asks for."""
+    """Return the micro-batches of a step, each with a separate mean; for one, choose their size by memory."""
     size, steps = (
         whole_of(keys, "global_train_batch_size", 1),
         whole_of(keys, "gradient_accumulation_steps", 1),
@@ -108,27 +108,27 @@ def accumulation(keys: Keys) -> Fields:
 
 
 def optimizer(keys: Keys) -> Fields:
-    """AdamW with torch's betas, or SGD without a moment."""
+    """Return AdamW with torch's betas, or SGD without momentum."""
     found = text_of(keys, "optimizer")
     if found in ("ADAMW_TORCH_XLA", "AdamW"):
         return {"optim.name": "adamw", "optim.beta1": 0.9, "optim.beta2": 0.999, "optim.eps": 1e-8}
-    if found == "SGD":  # torch's L2 term is the same decay where there is no moment
+    if found == "SGD":  # without momentum, torch's L2 term equals weight decay
         return {"optim.name": "sgd", "optim.momentum": 0.0}
     raise values.mismatch("", "ADAMW_TORCH_XLA, AdamW or SGD", keys["optimizer"])
 
 
 def clip(keys: Keys) -> Fields:
-    """The largest norm; 0 and less: any."""
+    """Return the gradient norm to clip at; 0 or less: no clipping."""
     return {"optim.clip": 0.0 if keys["max_grad_norm"] is None else max(0.0, real_of(keys, "max_grad_norm"))}
 
 
 def shuffle(keys: Keys) -> Fields:
-    """On or off."""
+    """Return whether to shuffle: on or off."""
     return {"data.shuffle": "on" if flag_of(keys, "shuffle") else "off"}
 
 
 def precision(keys: Keys) -> Fields:
-    """The type of activations."""
+    """Return the compute type."""
     kinds, given = {"bfloat16": "bf16", "float32": "fp32"}, text_of(keys, "model.dtype")
     if given not in kinds:
         raise values.mismatch("", "bfloat16 or float32", keys["model.dtype"])
@@ -136,7 +136,7 @@ def precision(keys: Keys) -> Fields:
 
 
 def full_precision(keys: Keys) -> str:
-    """Raise ValueError for full matmuls of bfloat16 weights, which the program refuses too."""
+    """Raise ValueError for full_precision with bfloat16 weights, which the program refuses too."""
     if flag_of(keys, "full_precision") and (given := text_of(keys, "model.dtype")) != "float32":
         raise ValueError(
             f"full_precision: expected model.dtype=float32 with full_precision=True, got {given}"
@@ -145,7 +145,7 @@ def full_precision(keys: Keys) -> str:
 
 
 def schedule(keys: Keys) -> Fields:
-    """The shape of the rate behind its warm-up."""
+    """Return the schedule after the warm-up."""
     kinds, kind = {"WarmupHoldPolicy": "constant", "CosineAnnealing": "cosine"}, text_of(keys, "sched.name")
     if kind not in kinds:
         raise values.mismatch("", " or ".join(kinds), keys["sched.name"])
@@ -153,18 +153,18 @@ def schedule(keys: Keys) -> Fields:
 
 
 def schedule_length(keys: Keys) -> Fields:
-    """Steps of the schedule; 0 where they are those of the run."""
+    """Return the steps of the schedule; 0 if equal to the steps of the run."""
     length = whole_of(keys, "sched.max_steps", 1)
     return {"optim.schedule_steps": 0 if length == whole_of(keys, "max_steps") else length}
 
 
 def warmup_ratio(keys: Keys) -> Fields:
-    """Steps of the warm-up as a fraction of the schedule."""
+    """Return the warm-up steps from a fraction of the schedule."""
     if keys["sched.warmup_ratio"] is None:
         return {}
     if keys["sched.warmup_steps"] is not None:
         raise ValueError(
-            "expected warmup_ratio or warmup_steps, got both; ~sched.warmup_ratio takes the steps"
+            "expected warmup_ratio or warmup_steps, got both; type ~sched.warmup_ratio to use warmup_steps"
         )
     ratio = real_of(keys, "sched.warmup_ratio")
     if not 0 <= ratio <= 1:
@@ -174,7 +174,7 @@ def warmup_ratio(keys: Keys) -> Fields:
 
 
 def warmup_steps(keys: Keys) -> Fields:
-    """Steps of the warm-up."""
+    """Return the warm-up steps."""
     return (
         {}
         if keys["sched.warmup_steps"] is None
@@ -183,7 +183,7 @@ def warmup_steps(keys: Keys) -> Fields:
 
 
 def lowest_rate(keys: Keys) -> Fields:
-    """The last rate over the peak."""
+    """Return the ratio of the last rate to the peak rate."""
     lowest, peak = real_of(keys, "sched.min_lr"), real_of(keys, "lr")
     if not 0 <= lowest <= peak:
         raise values.mismatch("", f"a number from 0 to lr ({peak:g})", lowest)
@@ -191,13 +191,13 @@ def lowest_rate(keys: Keys) -> Fields:
 
 
 def capacity(keys: Keys) -> Fields:
-    """Slots of an expert over its fair share; 0 and less, and a model without experts: nothing is dropped."""
+    """Return the capacity factor of an expert; with 0 or less, or without experts, no token is dropped."""
     factor = real_of(keys, "model.capacity_factor")
     return {"model.capacity_factor": factor} if factor > 0 else {}
 
 
 def evaluation_period(keys: Keys) -> Fields:
-    """Steps between evaluations; -1: so many that they take 24,576 x 2,048 tokens."""
+    """Return the steps between evaluations; -1: one evaluation every 24,576 x 2,048 tokens."""
     steps = whole_of(keys, "eval_frequency", -1)
     if steps == -1:
         tokens = whole_of(keys, "max_length", 1) * whole_of(keys, "global_train_batch_size", 1)
@@ -209,13 +209,13 @@ _BENCHMARK = "c4_mlperf"
 
 
 def documents(keys: Keys) -> Fields:
-    """The first documents of the benchmark's validation set; null and 0: all, as of a data set of the hub."""
+    """Return how many of the benchmark's validation documents are used; null or 0: all, as for hub datasets."""
     count = 0 if keys["n_eval_examples"] is None else whole_of(keys, "n_eval_examples", 0)
     return {"eval.documents": count if keys["dataset.dataset_name"] == _BENCHMARK else 0}
 
 
 def documents_note(keys: Keys) -> str:
-    """Return the line about a limit that a data set of the hub does not have."""
+    """Return a note if the limit is set for a hub dataset, which ignores it."""
     name, count = keys["dataset.dataset_name"], keys["n_eval_examples"]
     if name == _BENCHMARK or not count:
         return ""
@@ -225,7 +225,7 @@ def documents_note(keys: Keys) -> str:
 
 
 def dataset(keys: Keys) -> Fields:
-    """Blocks of joined documents: of the benchmark's two folders, or of a data set of the hub."""
+    """Return the dataset: the benchmark's two folders or a hub dataset, as blocks of joined documents."""
     found = text_of(keys, "dataset.dataset_name")
     return {"data.pipeline": "blocks", "data.dataset": "" if found == _BENCHMARK else found}
 
@@ -235,7 +235,7 @@ def _folder(keys: Keys, key: str, field: str) -> Fields:
 
 
 def folder_note(key: str, default: str) -> Note:
-    """The line about a folder beside a data set of the hub, which the benchmark's program does not read."""
+    """Return a function for the note on a folder that a hub dataset does not use."""
 
     def note(keys: Keys) -> str:
         name = keys["dataset.dataset_name"]
@@ -247,15 +247,15 @@ def folder_note(key: str, default: str) -> Note:
 
 
 def train_folder(keys: Keys) -> Fields:
-    """The folder of training files; none for a data set of the hub."""
+    """Return the folder of training files; empty for a hub dataset."""
     return _folder(keys, "dataset.train_dataset_path", "data.path")
 
 
 def eval_folder(keys: Keys) -> Fields:
-    """The folder of validation files; none for a data set of the hub."""
+    """Return the folder of validation files; empty for a hub dataset."""
     return _folder(keys, "dataset.eval_dataset_path", "data.eval_path")
 
 
 def dataset_config(keys: Keys) -> Fields:
-    """The configuration of a data set of the hub."""
+    """Return the configuration of a hub dataset."""
     return {"data.dataset_config": text_of(keys, "dataset.dataset_config_name")}

@@ -28,18 +28,18 @@ _Line = dict[str, Any]
 
 
 class BenchmarkLog:
-    """The events of one run in their order; one run_stop, whatever happens. samples_count counts tokens.
+    """The events of one run in order, with exactly one run_stop. samples_count is a number of tokens.
 
-    say: prints a line. folder: of the run, for the file; the variable COMPLIANCE_FILE names another one, which may have
-    earlier runs: lines are added at its end. A file that cannot be opened is a SaveError at once, one of other content
-    a UserError. A disk that is full later costs no line: they wait in memory, and `close` writes them.
+    say: prints a line. folder: of the run, for the file. The variable COMPLIANCE_FILE names another file; lines are
+    appended if it contains earlier runs. Raise SaveError if the file cannot be opened, UserError if it is no such log.
+    If the disk is full later, lines wait in memory until `close` writes them.
     """
 
     def __init__(self, config: Config, folder: RunFolder, say: Callable[[str], None]) -> None:
         self._config, self._say = config, say
         named = os.environ.get("COMPLIANCE_FILE")
         self._path = Path(named) if named else folder.path / BENCHMARK_LOG
-        self._own_file = not named  # of this run alone
+        self._own_file = not named  # only this run writes to it
         self._require_log()
         self._waiting: list[_Line] = []
         self._file: Any = None
@@ -50,7 +50,7 @@ class BenchmarkLog:
         self._emit("init_start", None, _START)
 
     def started(self, documents: tuple[int, int], step: int = 0, ranks: int = 1) -> None:
-        """The first update comes next. documents: of training and validation. step: that a run goes on from."""
+        """Log that the first update follows. documents: of training and validation. step: of the resumed checkpoint."""
         data = self._read()
         begin = self._begin_of_run(data, step)
         kept = self._kept(data[begin:], step) if step else []
@@ -75,12 +75,12 @@ class BenchmarkLog:
             self._begin_block()
 
     def took_step(self, record: StepRecord) -> None:
-        """An update."""
+        """Log an update."""
         self._begin_block()
         self._step, self._loss = record.step, record.loss
 
     def evaluating(self, step: int) -> None:
-        """A validation comes next."""
+        """Log that a validation follows."""
         self._step = step
         if not self._config.target_counts_at(step):
             return
@@ -92,7 +92,7 @@ class BenchmarkLog:
         self._emit("eval_start", None, _START, samples=step)
 
     def validated(self, result: Validation) -> None:
-        """A validation that was due has ended."""
+        """Log the end of a validation."""
         self._step = result.step
         if not self._config.target_counts_at(result.step):
             return
@@ -104,12 +104,12 @@ class BenchmarkLog:
             self._begin_block()
 
     def ended(self, summary: Summary) -> None:
-        """The run is done or stopped: success where a validation has reached eval.target_loss."""
+        """Log the end of the run, with success if a validation has reached eval.target_loss."""
         self._step = summary.step
         self._end()
 
     def close(self) -> None:
-        """End a run that did not come to its end, and write the rest; SaveError if that fails."""
+        """Log the end of an unfinished run and write the waiting lines; raise SaveError if that fails."""
         self._end()
         if self._file is not None:
             try:
@@ -162,7 +162,7 @@ class BenchmarkLog:
         self._unwritten += (TOKEN + json.dumps(line) + "\n").encode()
         try:
             self._flush()
-        except OSError:  # they wait
+        except OSError:  # the lines wait for the next write
             return
 
     def _flush(self) -> None:
@@ -170,7 +170,7 @@ class BenchmarkLog:
             self._unwritten = self._unwritten[self._file.write(self._unwritten) :]
 
     def _require_log(self) -> None:
-        """SaveError for a file that cannot be written, UserError for one of something else; leaves no file behind."""
+        """Raise SaveError if the file cannot be written, UserError if it is no such log; create no file."""
         new = not os.path.lexists(self._path)
         try:
             foreign = not all(_is_ours(line) for line in self._read().split(b"\n"))
@@ -192,20 +192,22 @@ class BenchmarkLog:
         return read_bytes(self._path) if os.path.lexists(self._path) else b""
 
     def _open(self, data: bytes, begin: int, kept: list[_Line]) -> None:
-        """Open the file, whose content is `data`; from `begin` on it has the lines that are kept."""
+        """Open the file, whose content is `data`; replace everything after offset `begin` by the kept lines."""
         try:
             if begin < len(data):
                 text = "".join(TOKEN + json.dumps(line) + "\n" for line in kept)
                 _core.replace_file(str(self._path), data[:begin] + text.encode())
             elif data and not data.endswith(b"\n"):
-                self._unwritten = b"\n"  # behind a torn line
+                self._unwritten = b"\n"  # ends a torn line
             self._file = open_to_append(self._path, buffering=0)
-            weakref.finalize(self, self._file.close)  # of a Trainer that is dropped
+            weakref.finalize(self, self._file.close)  # if the Trainer is dropped
         except OSError as error:
             raise SaveError(f"[mllog] {self._path}: {write_reason(error)}") from error
 
     def _begin_of_run(self, data: bytes, step: int) -> int:
-        """Offset of this run's lines in a file that may have other runs: the end for a start or behind another run."""
+        """Return the offset of this run's lines in the file; the end for a new run, or if the last run is another
+        one.
+        """
         if self._own_file:
             return 0
         begin, at = len(data), 0
@@ -224,25 +226,25 @@ class BenchmarkLog:
         return begin if step and same else len(data)
 
     def _kept(self, data: bytes, step: int) -> list[_Line]:
-        """The lines of an earlier part of the run up to the step that it goes on from."""
+        """Return the run's earlier lines, up to the step that it resumes from."""
         most = step * self._config.train.batch_size * self._config.train.seq_len
         found = [line for line in map(_line_of, data.splitlines()) if line and line["key"] != "run_stop"]
         lines = [line for line in found if line["metadata"].get("samples_count", 0) <= most]
-        while lines and lines[-1]["key"] in _OF_EVALUATION:  # broken off: it is made again
+        while lines and lines[-1]["key"] in _OF_EVALUATION:  # interrupted: the evaluation is repeated
             lines.pop()
         while lines and lines[-1]["key"] == "block_start" and lines[-1]["metadata"]["samples_count"] == most:
-            lines.pop()  # written again behind the next update
+            lines.pop()  # written again after the next update
         return lines
 
 
 def _is_ours(raw: bytes) -> bool:
-    """Whether a line may be one of the log; a torn one too."""
+    """Return whether a line, complete or torn, may belong to the log."""
     token = TOKEN.encode()
     return raw.startswith(token) or token.startswith(raw)
 
 
 def _line_of(raw: bytes) -> _Line | None:
-    """The event in a line; None for a torn one."""
+    """Return the event in a line; None for a torn line."""
     try:
         line = json.loads(raw.decode("utf-8").removeprefix(TOKEN))
         count = line["metadata"].get("samples_count", 0)

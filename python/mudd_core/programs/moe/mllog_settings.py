@@ -1,4 +1,4 @@
-"""Head of the MLPerf log of a run: the submission, and every hyper-parameter once."""
+"""Header of a run's MLPerf log: the submission, and every hyper-parameter once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ BENCHMARK = "mixture-of-expert"
 
 
 def settings_of(config: Config, documents: tuple[int, int], ranks: int = 1) -> dict[str, Scalar]:
-    """Values by key, in the order of the log. documents: of training and validation."""
+    """Return the values by key, in the order of the log. documents: of training and validation."""
     train, optim = config.train, config.optim
     runs = _runs(config)
     evaluated = min(documents[1], config.eval.documents or documents[1])
@@ -57,6 +57,6 @@ def settings_of(config: Config, documents: tuple[int, int], ranks: int = 1) -> d
 
 
 def _runs(config: Config) -> int:
-    """Means that a step takes the mean of: more than one only where loss.normalize asks for it."""
+    """Return how many means a step averages: more than one only with loss.normalize=micro_mean."""
     train = config.train
     return train.batch_size // train.sequences_per_run() if config.loss.normalize == "micro_mean" else 1

@@ -1,4 +1,4 @@
-"""log.style=moe: the scalars of the mixture-of-experts benchmark, beside our own lines."""
+"""log.style=moe: the scalars of the mixture-of-experts benchmark, in addition to our own lines."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from mudd_core.run.report.style import Style
 
 
 class MoeStyle(Style):
-    """Tags of every logged update and of each validation. Tokens are counted over the run.
+    """Tags of every logged update and of each validation. Token counts are totals of the run.
 
     A rank is a device. perf/per_device_tflops: the benchmark's count, 6 x tokens x all weights x top_k / experts.
-    perf/per_device_active_tflops: ours, of the weights and scores that work on a token.
+    perf/per_device_active_tflops: our count, of the weights and attention scores that are active for a token.
     """
 
     def started(self) -> list[str]:
-        """What the run is for: the target, and when it is looked at."""
+        """Return a line with the target loss and the steps at which it is checked."""
         config = self.facts.config
         train, target = config.train, config.eval.target_loss
         every = train.eval_every or train.steps
@@ -30,7 +30,7 @@ class MoeStyle(Style):
         return [text]
 
     def scalars(self, record: StepRecord) -> dict[str, float]:
-        """The tags of an update that is logged."""
+        """Return the tags of a logged update."""
         train = self.facts.config.train
         if record.step % train.log_every and record.step != train.steps:
             return {}
@@ -53,7 +53,7 @@ class MoeStyle(Style):
         }
 
     def eval_scalars(self, result: Validation) -> dict[str, float]:
-        """The tags of a validation."""
+        """Return the tags of a validation."""
         train = self.facts.config.train
         return {
             "eval/loss": result.val_loss,
@@ -62,7 +62,9 @@ class MoeStyle(Style):
         }
 
     def _their_flops(self) -> float:
-        """FLOPs of a token by the benchmark's count, which scales all weights by the fraction of experts at work."""
+        """Return the FLOPs of a token by the benchmark's count: all weights, scaled by the fraction of active
+        experts.
+        """
         mixture = mixture_of(self.facts.config.model)
         active = mixture.top_k / mixture.n_expert if mixture else 1.0
         return 6.0 * self.facts.n_parameters * active

@@ -1,7 +1,7 @@
 """The Hydra grammar of the mixture-of-experts benchmark: `launch.py clm KEY=VALUE ...`.
 
-A command line becomes an ordinary config. With --multirun, every combination of the values that are given with commas
-becomes a command line.
+A command line becomes an ordinary config. With --multirun, every combination of comma-separated values becomes a
+command line.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ _BY_NAME = {row.name: row for row in ROWS}
 
 
 def shipped_folders() -> list[Path]:
-    """Where the benchmark's own configs are."""
+    """Return the folders with the benchmark's own configs."""
     return [folder / "clm" for folder in config_folders() if (folder / "clm").is_dir()]
 
 
 def compose_words(words: Sequence[str]) -> tuple[HydraWords, Composed, list[str], Folders]:
-    """Hydra's part of the words, the tree that they compose, the overrides of fields of ours, and the folders."""
+    """Return Hydra's arguments, the tree that they compose, the overrides of config fields, and the folders."""
     ours, rest = _split_ours(words)
     found = split_hydra_words(rest)
     folders = folders_of(found.options.get("--config-path"), shipped_folders())
@@ -67,10 +67,10 @@ def compose_words(words: Sequence[str]) -> tuple[HydraWords, Composed, list[str]
 
 
 def resolve(asked: CommandLine) -> Resolved:
-    """The config, not checked yet; UserError names the word that does not fit and the nearest key."""
+    """Return the unchecked config; raise UserError that names a wrong argument and the nearest key."""
     if asked.config:
         raise UserError(
-            f"[hydra] --config={asked.config}: the command clm takes --config-name=NAME and key=value"
+            f"[hydra] --config={asked.config}: the command clm accepts --config-name=NAME and key=value"
         )
     words, composed, ours, folders = compose_words(asked.words)
     if asked.options.get("--workdir"):
@@ -115,7 +115,7 @@ def resolve(asked: CommandLine) -> Resolved:
 
 
 def _let_override(applied: Applied, ours: Sequence[str], settings: Mapping[str, Setting]) -> None:
-    """Let words about our fields win over what the file or the folder of a typed name says of them."""
+    """Let typed config fields override values from the file or folder that a typed key names."""
     named = {settings[key].word for key in (SHAPE, NAME) if key in settings}
     typed = {argument(word).name for word in ours}
     for path, origin in applied.origins.items():
@@ -124,17 +124,17 @@ def _let_override(applied: Applied, ours: Sequence[str], settings: Mapping[str, 
 
 
 def _online(ours: Sequence[str]) -> bool:
-    """Whether the words allow the network, which is needed before the config is whole."""
+    """Return whether the arguments set hub.online, which is needed before the config is complete."""
     return any(re.fullmatch(r"(--config\.|\+{0,2})hub\.online=(true|1|yes|on)", word, re.I) for word in ours)
 
 
 def _split_ours(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Words that are no override of Hydra's, and the rest."""
+    """Split the arguments into those that Hydra does not parse and the rest."""
     return [word for word in words if is_raw(word)], [word for word in words if not is_raw(word)]
 
 
 def is_raw(word: str) -> bool:
-    """Whether a word is `--config.field=value`, or a field of ours whose value has a `=`, which Hydra wants quoted."""
+    """Return whether an argument is `--config.field=value`, or a config field with an unquoted `=` in its value."""
     item = argument(word)
     if item.mark == "--" and item.key != item.name:
         return True
@@ -143,14 +143,14 @@ def is_raw(word: str) -> bool:
 
 
 def _is_ours(word: HydraWord, folders: Folders) -> bool:
-    """Whether an override is of a field of this program and not of a key of the benchmark's."""
+    """Return whether an override sets a config field and not a key of the benchmark."""
     if word.kind == "delete" or word.key in _BY_NAME or folders.has_group(word.key):
         return False
     return any(info.path == word.key for info in fields_of_all())
 
 
 def _require_known(leaves: Mapping[str, Value], composed: Composed) -> None:
-    """UserError for a word that sets a key which nothing reads."""
+    """Raise UserError for an argument that sets an unknown key."""
     for key in leaves:
         if key not in _BY_NAME and key in composed.words:
             hint = instead_of(key, composed.words[key], _BY_NAME)
@@ -158,13 +158,13 @@ def _require_known(leaves: Mapping[str, Value], composed: Composed) -> None:
 
 
 def _unknown(leaves: Mapping[str, Value]) -> list[str]:
-    """A line about keys of the files that nothing reads."""
+    """Return a line about keys of the files that nothing reads."""
     unknown = [key for key in leaves if key not in _BY_NAME]
     return [f"keys of the config files that nothing reads: {', '.join(unknown)}"] if unknown else []
 
 
 def _settings(leaves: Mapping[str, Value], composed: Composed) -> dict[str, Setting]:
-    """The keys that are there, deleted ones as null."""
+    """Return the keys that are set; deleted keys are null."""
     found: dict[str, Setting] = {}
     for row in ROWS:
         word, file = composed.words.get(row.name, ""), composed.files.get(row.name, "")
@@ -178,7 +178,7 @@ def _settings(leaves: Mapping[str, Value], composed: Composed) -> dict[str, Sett
 
 
 def _base(choice: ModelChoice, file: str) -> Config:
-    """What the benchmark has and no key sets. file: name of the config."""
+    """Return the benchmark's config before its keys are applied. file: name of the config."""
     return Config(
         model=choice.model,
         data=DataConfig(vocab_size=choice.model.vocab_size),
@@ -190,9 +190,9 @@ def _base(choice: ModelChoice, file: str) -> Config:
 def _add_model(
     applied: Applied, choice: ModelChoice, settings: Mapping[str, Setting]
 ) -> tuple[str, str] | None:
-    """Note where the shape came from, and let the run start from the weights that come with it.
+    """Record the origin of the model's shape, and let the run start from the weights that come with it.
 
-    Returns their folder and the work directory into which they are imported first.
+    Return the folder of the weights and the work directory into which they are imported first.
     """
     path, name = settings.get(SHAPE), settings.get(NAME, Setting(None))
     by = path if path is not None and path.value else name
@@ -202,7 +202,7 @@ def _add_model(
         return None
     field, folder = "start.load_parameters_path", str(imported_folder(choice.weights, _last(name.value)))
     if applied.config.start.load_parameters_path:
-        return None  # checkpoint_manager_path, which is loaded behind the model's own weights
+        return None  # checkpoint_manager_path, which replaces the model's own weights
     applied.config = replace_path(applied.config, field, folder)
     applied.origins[field] = Origin("", name.file, name.word)
     return choice.weights, folder
@@ -213,9 +213,9 @@ def _last(name: Value) -> str:
 
 
 def jobs(words: Sequence[str], kept: Sequence[str]) -> list[list[str]]:
-    """The words of each run, in Hydra's order; run i works in run_dir/i.
+    """Return the arguments of each run, in Hydra's order; run i has the folder run_dir/i.
 
-    words: of the grammar. kept: of this program (--ranks=2), which every run takes.
+    `words`: arguments in this grammar. kept: options of this program (--ranks=2) for every run.
     """
     single = [word for word in words if word not in _MULTIRUN]
     choices = [_texts(word) for word in single]
@@ -232,7 +232,7 @@ def jobs(words: Sequence[str], kept: Sequence[str]) -> list[list[str]]:
 
 
 def _texts(word: str) -> list[str]:
-    """The words that a word means: itself, or one for each of its values."""
+    """Return the argument alone, or one argument for each of its values."""
     item = argument(word)
     if item.mark in ("-", "--") or item.value is None or is_raw(word):
         return [word]

@@ -18,9 +18,10 @@ from mudd_core.programs.moe.keys import ROWS
 
 @dataclass
 class Composed:
-    """A tree with its interpolations.
+    """A composed tree whose interpolations are not resolved yet.
 
-    files, words: that set a leaf, by path; deleted: words that did so; choices: of groups; read: all files.
+    files, `words`: the file or argument that set a leaf, by path. deleted: arguments that deleted a key.
+    choices: options of groups. read: all files that were read.
     """
 
     name: str
@@ -42,7 +43,7 @@ class _Entry:
 
 
 class _Composer:
-    """Walks defaults lists. chosen: options that overrides of the command line or of a list choose, by group."""
+    """A walk over defaults lists. chosen: options by group, from overrides of the command line or of a list."""
 
     def __init__(self, folders: Folders, name: str, chosen: dict[str, str | None], deleted: set[str]) -> None:
         self.folders, self.chosen, self.deleted = folders, chosen, deleted
@@ -51,7 +52,7 @@ class _Composer:
         self._open: list[str] = []
 
     def add(self, group: str, name: str) -> None:
-        """Merge a config with all that its defaults list names."""
+        """Merge a config and every config of its defaults list."""
         path = self.folders.find(group, name)
         if str(path) in self._open:
             raise config_error(path, "its defaults list leads back to itself")
@@ -99,7 +100,7 @@ class _Composer:
         self.found.read.append(str(file.path))
 
     def _entry(self, file: HydraFile, line: Node, parent: str) -> _Entry | None:
-        """One line of a defaults list; None for `override`, which is noted in chosen."""
+        """Parse a line of a defaults list; return None for `override`, which is added to chosen."""
         if isinstance(line, str):
             if line == "_self_":
                 return _Entry("", line)
@@ -125,7 +126,7 @@ class _Composer:
 
 
 def _collect_overrides(folders: Folders, group: str, name: str, into: dict[str, str | None]) -> None:
-    """`override` lines of the defaults list of a config that is appended: they hold for groups before it."""
+    """Collect the `override` lines of an appended config's defaults list; they apply to groups before it."""
     file = read_file(folders.find(group, name))
     for line in file.defaults:
         if isinstance(line, dict) and len(line) == 1:
@@ -136,7 +137,7 @@ def _collect_overrides(folders: Folders, group: str, name: str, into: dict[str, 
 
 
 def compose(folders: Folders, name: str, words: Sequence[HydraWord]) -> Composed:
-    """The tree of a config name and overrides; UserError names the override that does not fit and the nearest key."""
+    """Compose the tree of a config and overrides; raise UserError that names a wrong override and the nearest key."""
     groups, values = _sorted_words(folders, words)
     chosen: dict[str, str | None] = {}
     deleted, added = set[str](), list[tuple[str, str]]()
@@ -169,7 +170,7 @@ def compose(folders: Folders, name: str, words: Sequence[HydraWord]) -> Composed
 
 
 def _sorted_words(folders: Folders, words: Sequence[HydraWord]) -> tuple[list[HydraWord], list[HydraWord]]:
-    """Overrides of groups, and those of values; a key given twice, or with several values, is an error."""
+    """Split the overrides into groups and values; raise UserError for a repeated key or several values."""
     seen: dict[str, str] = {}
     groups, values = list[HydraWord](), list[HydraWord]()
     for word in words:
@@ -220,16 +221,16 @@ def _apply(found: Composed, word: HydraWord) -> None:
 
 
 def missing_key(word: HydraWord, found: Composed) -> str:
-    """What to say of a key that the config does not have."""
+    """Return the error text for a key that the config does not have."""
     if word.kind == "change" and any(row.name == word.key for row in ROWS):
         return f"there is no key '{word.key}' in these files; +{word.key}=... adds it"
     return f"there is no key '{word.key}'{instead_of(word.key, word.word, known_paths(found.tree, branches=True))}"
 
 
 def instead_of(key: str, word: str, known: Iterable[str]) -> str:
-    """What to type for an unknown key: the field of the mesh that it names elsewhere, else a key with a name like it.
+    """Return a hint for an unknown key: the mesh field of that name in another program, else a similar key.
 
-    word: that sets it. known: keys that there are, of which those that are refused are no help.
+    word: the argument that sets the key. known: existing keys; refused ones are never suggested.
     """
     ours = SETTINGS.get(key, "")
     if ours.startswith("mesh."):

@@ -1,4 +1,4 @@
-"""YAML files of a Hydra config folder: read as OmegaConf reads them, with the package of their header."""
+"""YAML files of a Hydra config folder, parsed as by OmegaConf, with the package from their header."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HEADER = re.compile(r"#\s*@package\s+([\w.]+)\s*$")
 
 @dataclass(frozen=True)
 class HydraFile:
-    """A config of a group, or the root: its defaults list, its content, and where that is put (None: its group)."""
+    """A config file: its defaults list, its content and the package it is merged into (None: its group)."""
 
     path: Path
     defaults: list[Node]
@@ -26,12 +26,12 @@ class HydraFile:
 
 
 def config_error(path: Path, reason: str) -> UserError:
-    """The error of a config file."""
+    """Return the error for a config file."""
     return UserError(f"[hydra] {path}: {reason}")
 
 
 def _read(path: Path) -> tuple[dict[str, Node], str]:
-    """The mapping in a file, and its text."""
+    """Return the mapping in a file, and the file's content."""
     found, text = read_yaml("[hydra]", path)
     if found is None:
         found = {}
@@ -41,17 +41,17 @@ def _read(path: Path) -> tuple[dict[str, Node], str]:
 
 
 def _node(value: object) -> Node:
-    """A value whose aliases are written out, and whose keys are strings."""
+    """Copy a value with aliases expanded and keys as strings."""
     if isinstance(value, dict):
         return {str(key): _node(child) for key, child in value.items()}
     if isinstance(value, list):
         return [_node(child) for child in value]
-    assert value is None or isinstance(value, bool | int | float | str)  # all that read_yaml makes
+    assert value is None or isinstance(value, bool | int | float | str)  # read_yaml returns no other type
     return value
 
 
 def read_file(path: Path) -> HydraFile:
-    """A config file with its defaults list taken out."""
+    """Read a config file and separate its defaults list."""
     content, text = _read(path)
     package = None
     for line in text.splitlines():
@@ -67,16 +67,16 @@ def read_file(path: Path) -> HydraFile:
 
 @dataclass(frozen=True)
 class Folders:
-    """Where configs are looked up, the first that has one counts."""
+    """The folders in which configs are looked up; the first match is used."""
 
     places: tuple[Path, ...]
 
     def has_group(self, group: str) -> bool:
-        """Whether there is a folder of that group."""
+        """Return whether a folder of that group exists."""
         return any((place / group).is_dir() for place in self.places)
 
     def groups(self) -> list[str]:
-        """All groups."""
+        """Return all groups."""
         found = {
             entry.relative_to(place).as_posix()
             for place in self.places
@@ -86,11 +86,11 @@ class Folders:
         return sorted(found)
 
     def options(self, group: str) -> list[str]:
-        """The configs of a group (empty: the root)."""
+        """Return the configs of a group (empty: the root)."""
         return sorted({file.stem for place in self.places for file in (place / group).glob("*.yaml")})
 
     def find(self, group: str, name: str) -> Path:
-        """The file of an option; UserError names the nearest one."""
+        """Return the file of an option; raise UserError that names the nearest option."""
         stem = name.removesuffix(".yaml")
         for place in self.places:
             file = place / group / f"{stem}.yaml"
@@ -104,7 +104,7 @@ class Folders:
 
 
 def folders_of(asked: str | None, shipped: Sequence[Path]) -> Folders:
-    """The folder that --config-path names, else the shipped ones (configs/clm)."""
+    """Return the folder that --config-path names, else the shipped ones (configs/clm)."""
     if asked is None:
         return Folders(tuple(shipped))
     for place in (Path(asked), *(folder.parent / asked for folder in shipped)):

@@ -1,4 +1,4 @@
-"""Interpolation: ${a.b} takes the value of a key, ${resolver:arg,...} what a resolver makes of its arguments."""
+"""Interpolation: ${a.b} is the value of a key, ${resolver:arg,...} the result of a resolver."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _number(name: str, value: Node) -> int | float:
 
 
 def _batch_size(per_device: Node, devices: int) -> Node:
-    """Sequences of all devices."""
+    """Return the number of sequences of all devices."""
     return _number("get_global_batch_size", per_device) * devices
 
 
@@ -57,9 +57,9 @@ RESOLVERS: dict[str, tuple[int, Callable[..., Node]]] = {  # arguments (-1: one 
 
 
 def resolved(tree: dict[str, Node], devices: int = 1) -> dict[str, Node]:
-    """The tree with every interpolation replaced by its value; UserError names the key that has none.
+    """Replace every interpolation in the tree by its value; raise UserError that names a key without a value.
 
-    devices: whose batches a global batch has.
+    devices: the number of devices that share a global batch.
     """
     found = _Resolver(tree, devices).node(tree, ())
     assert isinstance(found, dict)
@@ -67,16 +67,16 @@ def resolved(tree: dict[str, Node], devices: int = 1) -> dict[str, Node]:
 
 
 class _Resolver:
-    """Resolves the nodes of one tree. Paths are tuples of keys from its root."""
+    """The resolver of one tree. Paths are tuples of keys from its root."""
 
     def __init__(self, tree: dict[str, Node], devices: int) -> None:
         self._tree = tree
         self._resolvers = RESOLVERS | {"get_global_batch_size": (1, partial(_batch_size, devices=devices))}
-        self._open: list[tuple[str, ...]] = []  # paths that are being resolved, to find a circle
+        self._open: list[tuple[str, ...]] = []  # paths that are being resolved, to detect a cycle
         self._steps = self._depth = 0
 
     def node(self, node: Node, path: tuple[str, ...]) -> Node:
-        """A node with all below it."""
+        """Resolve a node and everything below it."""
         self._count(path)
         if isinstance(node, dict):
             return {key: self.node(child, (*path, str(key))) for key, child in node.items()}
@@ -89,7 +89,7 @@ class _Resolver:
         return self._text(node, path) if isinstance(node, str) else node
 
     def _count(self, path: tuple[str, ...]) -> None:
-        """UserError once the whole tree takes more steps than a config needs: values that double."""
+        """Raise UserError if the tree needs too many steps, as when values double each time."""
         self._steps += 1
         if self._steps > _MOST_STEPS:
             raise UserError(
@@ -115,7 +115,9 @@ class _Resolver:
             self._open.pop()
 
     def _parts(self, text: str, path: tuple[str, ...]) -> Node:
-        """The value of the one interpolation that the text is, else the text with all of them put in."""
+        """Resolve a string: return the value itself if it is one interpolation, else the string with values
+        inserted.
+        """
         parts, at = list[str](), 0
         while (begin := text.find("${", at)) >= 0:
             before = text[at:begin]
@@ -168,7 +170,7 @@ class _Resolver:
         return value
 
     def _value_at(self, name: str, path: tuple[str, ...]) -> Node:
-        """The resolved value of a key; a name that begins with dots counts from its own place."""
+        """Return the resolved value of a key; leading dots make its name relative to `path`."""
         if not _PATH.fullmatch(name):
             raise ValueError(f"expected the name of a key, got '{name}'")
         dots = len(name) - len(name.lstrip("."))

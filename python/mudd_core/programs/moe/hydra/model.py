@@ -1,6 +1,6 @@
-"""The model of a clm command, and the batches that its losses average over.
+"""The model of a clm command, and the batches over which its losses are averaged.
 
-model.config_path and model.name_or_path name its shape, weights and tokenizer.
+model.config_path and model.name_or_path set its shape, weights and tokenizer.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from mudd_core.programs.row import Values
 from mudd_core.programs.table import Applied, Setting
 
 _SCOPE = "model.aux_scope"
-# The benchmark's run: its length, its experiment, the sequences of an update and the updates between validations.
+# The benchmark's run: sequence length, experiment, sequences of an update, updates between validations.
 BENCHMARK = (32768, "+experiment=gbs256_tpu", 256, 6)
-# Shapes that are known without a file of their own: below configs/clm.
+# Models whose config.json is shipped in configs/clm.
 _SHIPPED = {
     "gpt2": "gpt2.json",
     "openai-community/gpt2": "gpt2.json",
@@ -42,7 +42,7 @@ _SHIPPED = {
     "mistralai/Mixtral-8x22B-Instruct-v0.1": "mixtral822-instruct.json",
 }
 _NAME = f"[hydra] {NAME}"
-# Of a model on the hub: shape, weights, tokenizer.
+# Files of a model on the hub: shape, weights, tokenizer.
 _FILES = (
     "config.json",
     "*.safetensors",
@@ -55,7 +55,7 @@ _FILES = (
 
 @dataclass(frozen=True)
 class ModelChoice:
-    """A shape and where it came from. weights: a folder of Hugging Face's to start from; empty: initial weights."""
+    """A model shape and the file that defines it. weights: a transformers folder; empty: initial weights."""
 
     model: ModelConfig
     file: Path
@@ -63,7 +63,7 @@ class ModelChoice:
 
 
 def choose_model(keys: Values, shipped: Sequence[Path], access: Access) -> ModelChoice:
-    """The model of the keys. shipped: folders with the benchmark's config.json files."""
+    """Return the model that the keys select. shipped: folders with the benchmark's config.json files."""
     path, name = text_of(keys, SHAPE), text_of(keys, NAME)
     if path:
         file = _settings_file(path, shipped)
@@ -77,7 +77,7 @@ def choose_model(keys: Values, shipped: Sequence[Path], access: Access) -> Model
             return ModelChoice(_read(file), file)
         hint = "" if name in _SHIPPED else nearest(name, _SHIPPED)
         raise UserError(
-            f"{error}; or take initial weights, +{RANDOM}=true, in a shape that is known here "
+            f"{error}; or use initial weights, +{RANDOM}=true, with a shape that is known here "
             f"({', '.join(_SHIPPED)}) or named by {SHAPE}=FILE{hint}"
         ) from None
     if not (folder / "config.json").is_file():
@@ -98,7 +98,7 @@ def _settings_file(name: str, shipped: Sequence[Path]) -> Path:
 
 
 def _read(file: Path) -> ModelConfig:
-    """The shape in a config.json, with what the benchmark sets at run time."""
+    """Read the shape in a config.json, and add the settings that the benchmark makes at run time."""
     try:
         settings = json.loads(read_text(file))
     except (OSError, ValueError, RecursionError) as error:
@@ -106,7 +106,7 @@ def _read(file: Path) -> ModelConfig:
     if not isinstance(settings, dict):
         raise FormatError(str(file), 0, f"expected an object, got {type(settings).__name__}")
     if settings.get("model_type") == "mixtral":
-        settings["output_router_logits"] = True  # the balance loss is trained with
+        settings["output_router_logits"] = True  # the benchmark trains with the balance loss
     try:
         return _shape(settings)
     except ValueError as error:
@@ -116,7 +116,8 @@ def _read(file: Path) -> ModelConfig:
 def _shape(settings: Mapping[str, Json]) -> ModelConfig:
     found = model_config(settings)
     if isinstance(found, MixtralConfig):
-        # Balance over each logical shard, as configs/mixtral: over a whole batch it would need one run of the graph.
+        # Balance over each logical shard, as in configs/mixtral; over the whole batch it would need a single
+        # micro-batch.
         return replace(found, aux_scope="shard")
     if isinstance(found, GPT2Config):
         return replace(found, scale_residual_init=True)
@@ -125,7 +126,7 @@ def _shape(settings: Mapping[str, Json]) -> ModelConfig:
 
 
 def imported_folder(weights: str, name: str) -> Path:
-    """The work directory into which the weights of a folder are imported before the run starts."""
+    """Return the work directory into which the weights of a folder are imported before the run starts."""
     folder = Path(weights).resolve()
     names = sorted(folder.glob("*.safetensors"))
     facts = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in names]
@@ -152,10 +153,10 @@ def batch_notes(settings: Mapping[str, Setting], config: Config, devices: int, r
     if config.train.seq_len == length and settings[LENGTH].word:
         text += (
             f"; {experiment} is the benchmark's run, with {size} sequences an update and a validation every {every} "
-            f"updates, and {DEVICES}={size} gives this command that batch"
+            f"updates, and {DEVICES}={size} sets that batch for this command"
         )
     else:
-        text += f"; {DEVICES}=N gives the batch of N devices"
+        text += f"; {DEVICES}=N sets the batch of N devices"
     return ["; ".join(filter(None, (text, ranks_note(devices, ranks))))]
 
 
@@ -178,5 +179,5 @@ def with_scope(applied: Applied) -> tuple[Applied, list[str]]:
         return replace(applied, config=changed, origins={**applied.origins, _SCOPE: origin}), []
     return applied, [
         f"the balance loss averages over each of {config.train.shard_count()} shards ({_SCOPE}=shard): an update of "
-        f"{sequences(config.train.batch_size)} takes several runs of the graph; there it averages over a micro-batch"
+        f"{sequences(config.train.batch_size)} has several micro-batches; the original averages it over a micro-batch"
     ]

@@ -8,7 +8,7 @@ from mudd_core.programs.moe.hydra.values import Node
 
 
 def deep_copy(tree: Mapping[str, Node]) -> dict[str, Node]:
-    """A copy that shares no object and no list."""
+    """Return a copy that shares no object and no list."""
     return {key: _copied(value) for key, value in tree.items()}
 
 
@@ -19,7 +19,7 @@ def _copied(value: Node) -> Node:
 
 
 def merge(into: dict[str, Node], other: Mapping[str, Node]) -> None:
-    """Put a tree on another: objects are merged, all else is replaced."""
+    """Merge `other` into a tree: objects are merged, other values are replaced."""
     for key, value in other.items():
         old = into.get(key)
         if isinstance(old, dict) and isinstance(value, dict):
@@ -29,7 +29,7 @@ def merge(into: dict[str, Node], other: Mapping[str, Node]) -> None:
 
 
 def value_at(tree: Mapping[str, Node], path: Sequence[str]) -> tuple[bool, Node]:
-    """Whether there is something at the path, and what."""
+    """Return whether the path exists, and its value."""
     node: Node = dict(tree)
     for key in path:
         if not isinstance(node, dict) or key not in node:
@@ -39,7 +39,7 @@ def value_at(tree: Mapping[str, Node], path: Sequence[str]) -> tuple[bool, Node]
 
 
 def put_at(tree: dict[str, Node], path: Sequence[str], value: Node) -> None:
-    """Set the value at the path, an object onto an object; ValueError where the path leads through a value."""
+    """Set the value at the path, merging objects; raise ValueError if the path leads through a value."""
     node = tree
     for i, key in enumerate(path[:-1]):
         child = node.setdefault(key, {})
@@ -52,7 +52,7 @@ def put_at(tree: dict[str, Node], path: Sequence[str], value: Node) -> None:
 
 
 def delete_at(tree: dict[str, Node], path: Sequence[str]) -> None:
-    """Delete what is at the path, which must be there."""
+    """Delete the value at the path, which must exist."""
     node = tree
     for key in path[:-1]:
         child = node[key]
@@ -62,7 +62,7 @@ def delete_at(tree: dict[str, Node], path: Sequence[str]) -> None:
 
 
 def known_paths(tree: Mapping[str, Node], *, branches: bool = False) -> list[str]:
-    """The dotted paths of all leaves; branches: of objects too. Lists are leaves."""
+    """Return the dotted paths of all leaves; with branches, of objects too. Lists are leaves."""
     found = list[str]()
     for key, value in tree.items():
         if isinstance(value, dict) and value:
@@ -74,5 +74,5 @@ def known_paths(tree: Mapping[str, Node], *, branches: bool = False) -> list[str
 
 
 def flat(tree: Mapping[str, Node]) -> dict[str, Node]:
-    """Leaves by dotted path."""
+    """Return the leaves by dotted path."""
     return {path: value_at(tree, path.split("."))[1] for path in known_paths(tree)}

@@ -1,4 +1,4 @@
-"""Values as Hydra's command line writes them: null, booleans, numbers, quoted and bare strings, lists, objects."""
+"""Values in the syntax of Hydra's command line: null, booleans, numbers, quoted and bare strings, lists, objects."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 Node = None | bool | int | float | str | list["Node"] | dict[str, "Node"]
 
-DEEPEST = 64  # lists, objects and interpolations in one another
+DEEPEST = 64  # nested lists, objects and interpolations
 _MOST_DIGITS = 40
 _INT = re.compile(r"[+-]?(0|[1-9](_?[0-9])*)")
 _FLOAT = re.compile(
@@ -21,7 +21,7 @@ _CALL = re.compile(r"[A-Za-z_]\w*\(")
 
 
 def typed(text: str) -> Node:
-    """What a bare word is: null, a boolean or a number where it looks like one, else the string itself."""
+    """Convert an unquoted value to null, a boolean or a number if it looks like one; otherwise return the string."""
     word = text.lower()
     if word == "null":
         return None
@@ -41,18 +41,18 @@ def _whole(text: str) -> int:
 
 
 def parse_choices(text: str) -> list[Node]:
-    """The values of `a,b,c`, one of them where there is no comma; ValueError says what is wrong."""
+    """Parse `a,b,c` to its values, one without a comma; raise ValueError for a syntax error."""
     return _Reader(text).elements("")
 
 
 def split_choices(text: str) -> list[str]:
-    """The same as they are written, ready to be given one by one."""
+    """Split `a,b,c` at its commas without parsing the values."""
     reader = _Reader(text)
     return reader.spans()
 
 
 class _Reader:
-    """Reads elements one after another from a text."""
+    """A parser of consecutive elements in a string."""
 
     def __init__(self, text: str) -> None:
         self._text, self._at, self._depth = text, 0, 0
@@ -65,7 +65,7 @@ class _Reader:
             self._at += 1
 
     def spans(self) -> list[str]:
-        """The texts of all elements."""
+        """Return the source of each element."""
         found = list[str]()
 
         def one(end: str) -> Node:
@@ -78,7 +78,7 @@ class _Reader:
         return found
 
     def elements(self, end: str) -> list[Node]:
-        """Elements between commas, up to the closing character; empty: the end of the text."""
+        """Parse elements between commas up to the closing character `end`; empty: up to the end of the string."""
         return self._several(end, self._element)
 
     def _several(self, end: str, one: Callable[[str], Node]) -> list[Node]:
@@ -136,7 +136,7 @@ class _Reader:
         return found
 
     def _quoted(self, mark: str) -> str:
-        """A quoted string: a backslash before the quote, or before a backslash in front of it, is an escape."""
+        """Parse a quoted string; a backslash escapes the quote, or a backslash in front of the quote."""
         self._at += 1
         parts = []
         while True:
@@ -170,7 +170,7 @@ class _Reader:
                 parts.append(letter)
                 self._at += 1
             else:
-                raise ValueError(f"expected quotes around a value that holds {letter}")
+                raise ValueError(f"expected quotes around a value that contains {letter}")
         text = "".join(parts)
         if begin == self._at:
             if end or stops != "," or self._text.strip():
@@ -182,7 +182,7 @@ class _Reader:
 
 
 def closing(text: str, at: int) -> int:
-    """Where the interpolation that begins at `at` ends, behind its brace; ValueError if it does not."""
+    """Return the offset after the interpolation that starts at `at`; raise ValueError if it has no closing brace."""
     depth = 0
     i = at
     while i < len(text):

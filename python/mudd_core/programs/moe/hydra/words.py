@@ -1,4 +1,4 @@
-"""Words of Hydra's command line: key=value, +key=value, ++key=value, ~key and the options."""
+"""Arguments of Hydra's command line: key=value, +key=value, ++key=value, ~key and the options."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from mudd_core.programs.moe.hydra.values import Node, parse_choices
 
 Kind = Literal["change", "add", "force", "delete"]
 _KEY = re.compile(r"[\w$\-]+([./][\w$\-]+)*", re.ASCII)
-# Option -> its value; empty: nothing.
+# Option -> the placeholder of its value; empty if it has no value.
 OPTIONS = {"--config-path": "DIR", "--config-name": "NAME", "--cfg": "job", "--resolve": "", "--multirun": ""}
 _SHORT = {"-cp": "--config-path", "-cn": "--config-name", "-c": "--cfg", "-m": "--multirun"}
 
 
 @dataclass(frozen=True)
 class HydraWord:
-    """One override. choices: its values, several for --multirun only; none for `~key`. word: as it was typed."""
+    """One override. choices: its values, several only with --multirun, none for `~key`. word: the argument as typed."""
 
     kind: Kind
     key: str
@@ -30,26 +30,26 @@ class HydraWord:
 
     @property
     def value(self) -> Node:
-        """The one value; null for `~key`."""
+        """Return the one value; null for `~key`."""
         return self.choices[0] if self.choices else None
 
 
 @dataclass
 class HydraWords:
-    """Options by name, overrides in their order, and the words that are none of Hydra's."""
+    """Options by name, and overrides in their order."""
 
     options: dict[str, str] = field(default_factory=dict)
     overrides: list[HydraWord] = field(default_factory=list)
 
 
 def parse_override(word: str) -> HydraWord:
-    """An override out of a word; UserError says what is wrong with it."""
+    """Parse an argument to an override; raise UserError if it is malformed."""
     item = argument(word)
     prefix, text = item.mark, item.value
     key = item.option if prefix in ("-", "--") else item.key
     if "@" in key:
         raise UserError(
-            f"[hydra] {word}: a package of one's own (group@package) is not built; use +key=value"
+            f"[hydra] {word}: choosing a package (group@package) is not supported; use +key=value"
         )
     if not _KEY.fullmatch(key):
         raise UserError(f"[hydra] {word}: expected key=value, +key=value, ++key=value or ~key")
@@ -75,7 +75,7 @@ def _kind(prefix: str) -> Kind:
 
 
 def split_hydra_words(words: Sequence[str]) -> HydraWords:
-    """Options and overrides; UserError for an unknown option, or an option that is given twice."""
+    """Parse options and overrides; raise UserError for an unknown or repeated option."""
     found, arguments = HydraWords(), Arguments(words)
     for item in arguments:
         if item.mark not in ("-", "--"):
@@ -88,9 +88,9 @@ def split_hydra_words(words: Sequence[str]) -> HydraWords:
         if name in found.options:
             raise UserError(f"[hydra] {name}: expected it once, got it twice")
         if OPTIONS[name] and value is None and (value := arguments.value()) is None:
-            raise UserError(f"[hydra] {name}: expected {OPTIONS[name]} behind it")
+            raise UserError(f"[hydra] {name}: expected {OPTIONS[name]} after it")
         if not OPTIONS[name] and value is not None:
-            raise UserError(f"[hydra] {name}: expected nothing behind it, got '{value}'")
+            raise UserError(f"[hydra] {name}: expected no value, got '{value}'")
         found.options[name] = value or ""
     if found.options.get("--cfg", "job") != "job":
         raise UserError(f"[hydra] --cfg: expected job, got '{found.options['--cfg']}'")

@@ -1,4 +1,4 @@
-"""What a run of this grammar writes beside its config.json: the composed config, and Hydra's own three files."""
+"""Files that a run of this grammar writes in addition to config.json: the composed config and Hydra's three files."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from mudd_core.programs.moe.keys import FOLDER
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes strings that OmegaConf would read as numbers."""
+    """A dumper that quotes strings which OmegaConf would read as numbers."""
 
     def ignore_aliases(self, data: Node) -> bool:
-        """Write every value out."""
+        """Return true, so that repeated values are written without YAML aliases."""
         return True
 
 
@@ -27,7 +27,7 @@ _Dumper.add_implicit_resolver(FLOAT_TAG, FLOAT_TEXT, list("-+0123456789."))
 
 
 def to_yaml(tree: Mapping[str, Node]) -> str:
-    """The tree as Hydra prints and writes it."""
+    """Format the tree as Hydra prints and writes it."""
     return yaml.dump(
         dict(tree), Dumper=_Dumper, default_flow_style=False, allow_unicode=True, sort_keys=False
     )
@@ -36,7 +36,7 @@ def to_yaml(tree: Mapping[str, Node]) -> str:
 def hydra_files(
     composed: Composed, tree: Mapping[str, Node], words: Sequence[str], folders: Folders
 ) -> dict[str, str]:
-    """Texts by path: config.yaml of the run, and what Hydra writes: the config before resolution, words, settings."""
+    """Return file contents by path: the run's config.yaml, and Hydra's unresolved config, overrides and settings."""
     job = {key: value for key, value in composed.tree.items() if key != "hydra"}
     whole = {key: value for key, value in tree.items() if key != "hydra"}
     run = str(tree.get(FOLDER) or "")
