@@ -76,8 +76,8 @@ def test_the_first_command_trains_on_c4_with_t5_base_where_they_are_here(home: P
     done = launched(tmp_path, *words)
     assert done.returncode == 0, done.stderr
     told = done.stdout + done.stderr
-    assert "the config's data set c4 (en) is on this machine and is taken" in told
-    assert "the config's tokenizer t5-base is on this machine and is taken" in told
+    assert "the config's data set c4 (en) is on this machine and is used" in told
+    assert "the config's tokenizer t5-base is on this machine and is used" in told
     assert "the recipe names" not in told
     (run,) = (tmp_path / "w").iterdir()
     assert run.name.startswith("mutransformer_c4_")
@@ -112,9 +112,9 @@ def test_a_run_that_has_begun_keeps_its_data(home: Path, tmp_path: Path, tiny_te
     fill(home)
     found = resolved(*sizes, workdir=str(tmp_path / "w"))
     assert (found.config.data.dataset, found.config.data.tokenizer) == ("", "bpe")
-    assert [note for note in found.notes if note.endswith("as it began")] == [
-        "the run goes on without the config's data set c4 (en), as it began",
-        "the run goes on without the config's tokenizer t5-base, as it began",
+    assert [note for note in found.notes if note.endswith("as it started")] == [
+        "the run continues without the config's data set c4 (en), as it started",
+        "the run continues without the config's tokenizer t5-base, as it started",
     ]
 
 

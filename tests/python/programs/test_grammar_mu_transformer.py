@@ -50,7 +50,7 @@ def test_the_second_command_of_the_document() -> None:
     assert found.workdir.startswith("/tmp/w/mutransformer_c4_default_t0_d")
     assert found.workdir.endswith("_b131072_a0.03_w0.0_m128_l24_nrelu_oadamw_rmup_slinear_p125000")
     assert config.name == Path(found.workdir).name and found.style == "mu_transformer"
-    assert any("lr_max is taken as lr_base" in note for note in found.notes)
+    assert any("lr_max is read as lr_base" in note for note in found.notes)
     assert found.origins["train.seq_len"].word == (
         "--config.tokens_per_global_batch=131072 --config.sequence_len=1024"
     )
@@ -166,7 +166,7 @@ def test_accumulated_gradients_are_one_larger_batch() -> None:
     assert (optim.schedule_steps, optim.warmup_steps, train.eval_every) == (100, 20, 10)
     assert (
         found.config.eval.batch_size == 1024
-        and "grad_acc_steps=4: an update takes 4 batches" in found.notes[0]
+        and "grad_acc_steps=4: an update processes 4 batches" in found.notes[0]
     )
     assert found.config.data.held_batch == 1024
     with pytest.raises(UserError, match=r"n_save_step: expected a multiple of grad_acc_steps \(4\), got 42"):
@@ -237,7 +237,7 @@ BAD = {
     "act_name=gelu act_square=true": "act_square: expected act_name relu, got 'gelu'",
     "d_head=64": "so set model.qk_scale=0.015625",
     "sampling_method=beam": "expected nucleus, topk or temp, got 'beam'",
-    "--lr-base": "--lr-base: expected a value behind it",
+    "--lr-base": "--lr-base: expected a value after it",
 }
 
 
@@ -249,7 +249,7 @@ def test_bad_arguments_end_with_2(words: str, capsys: pytest.CaptureFixture[str]
 
 def test_a_mesh_of_one_and_a_shard_of_one_are_fine() -> None:
     found = resolved("n_mesh_rows=1", "n_mesh_cols=1", "n_ds_shard=1", "force_download=False")
-    assert "force_download=False: data are read where they are" in found.notes
+    assert "force_download=False: nothing is downloaded again" in found.notes
 
 
 def test_an_unknown_mode_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

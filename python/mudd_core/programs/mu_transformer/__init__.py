@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def continue_validation_rows(
     config: Config, text: Prepared, model: Model, tokenizer: Tokenizer, write: Callable[[str], None]
 ) -> None:
-    """Write the texts that follow the beginnings of the rows of the first validation batch."""
+    """Write continuations of the first validation batch, with the start of each sequence as the prompt."""
     from mudd_core.run.build.rows import validation_batches
 
     batch = next(iter(validation_batches(config, text)))
@@ -33,7 +33,7 @@ def continue_validation_rows(
 
 
 def prompts_of(batch: Mapping[str, Array], length: int) -> list[list[int]]:
-    """The first tokens of each row of a batch, cut where its document ends; rows of padding are left out."""
+    """Return the first tokens of each sequence, truncated at the end of its document; skip sequences of padding."""
     found = []
     for inputs, targets in zip(batch["inputs"], batch["targets"], strict=True):
         counted = int((targets >= 0).cumprod().sum())
@@ -49,7 +49,7 @@ def write_continuations(
     settings: SampleConfig,
     write: Callable[[str], None],
 ) -> None:
-    """Print each prompt and what the model writes behind it, up to the end of the document. Rows have own draws."""
+    """Write each prompt and its continuation up to the end of the document. Each prompt has a separate seed."""
     for row, prompt in enumerate(prompts):
         room = model.config.max_seq_len - len(prompt)
         tokens = []
@@ -83,7 +83,7 @@ class MuTransformer(Program):
         return ROWS
 
     def claims(self, asked: CommandLine) -> bool:
-        """Return whether the config is one of its files, or a muP config with names that only it has."""
+        """Return whether the config is one of its files, or a muP config used with names that only this program has."""
         from mudd_core.programs.detect import known_alone
 
         if not asked.config or is_yml(asked.config):
@@ -97,10 +97,10 @@ class MuTransformer(Program):
         try:
             return read_config(asked.config).model.family == "mup"
         except UserError:
-            return False  # the next reader reports it, and better
+            return False  # the next reader reports it with more detail
 
     def resolve(self, asked: CommandLine) -> Resolved:
-        """Return the command as an ordinary config; UserError names the key that is wrong."""
+        """Return the command as an ordinary config; raise UserError that names a wrong key."""
         from mudd_core.programs.mu_transformer.grammar import resolve
 
         return resolve(asked)
@@ -114,7 +114,7 @@ class MuTransformer(Program):
     def write_sample(
         self, config: Config, text: Prepared, model: Model, tokenizer: Tokenizer, write: Callable[[str], None]
     ) -> bool:
-        """Write the texts that follow the rows of the first validation batch."""
+        """Write continuations of the first validation batch."""
         continue_validation_rows(config, text, model, tokenizer, write)
         return True
 
@@ -124,7 +124,7 @@ class MuTransformer(Program):
 
 
 def _returns_config_dict(config: str) -> bool:
-    """Return whether a config file builds a config_dict of ml_collections."""
+    """Return whether a config file builds an ml_collections config_dict."""
     try:
         file = find_config(config)
         return file.suffix == ".py" and "ml_collections" in Path(file).read_text(encoding="utf-8")

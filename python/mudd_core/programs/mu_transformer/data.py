@@ -1,7 +1,7 @@
-"""The data set and the tokenizer that mu-Transformer's configs name (c4, t5-base), where no argument names them.
+"""The dataset and the tokenizer that mu-Transformer's configs name (c4, t5-base), if no argument names others.
 
-They are taken where they are on this machine; elsewhere the run has the text and the tokenizer of our own config, and
-says so. A run that has begun keeps what it began with.
+They are used if they are on this machine; otherwise the run uses the dataset and the tokenizer of our config, and
+prints a note. A resumed run keeps the ones that it started with.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from mudd_core.programs.row import Row
 from mudd_core.programs.table import Setting
 from mudd_core.run.store.run_folder import RunFolder
 
-# Fields of ours that name other data, or another tokenizer.
+# Config fields that select other data or another tokenizer.
 _OWN_TEXT = {"data.path", "data.dataset", "data.pipeline", "data.format", "data.eval_path", "data.eval_match"}
 _OWN_TOKENIZER = {"data.tokenizer", "data.vocab_size", "data.pipeline"}
 
 
 @dataclass
 class DefaultData:
-    """Keys whose defaults decide fields, keys of a file that do not, and lines for the user."""
+    """taken: keys whose defaults set fields. dropped: keys of a file that do not. notes: lines for the user."""
 
     taken: set[str] = field(default_factory=set)
     dropped: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
 
     def judge(self, here: bool, keys: set[str], found: str, absent: str) -> None:
-        """Take the defaults of these keys or drop them, with the line for either case."""
+        """Use the defaults of these keys if `here`, else drop them; add the matching note."""
         if here:
             self.taken |= keys
         else:
@@ -48,9 +48,10 @@ def default_data(
     own: Collection[str],
     run: Config | None,
 ) -> DefaultData:
-    """What becomes of the names of the configs. own: our fields that are typed. run: the config of one that has begun.
+    """Decide whether the dataset and tokenizer names of the configs are used.
 
-    Names other than the original's defaults are the user's, and so are typed ones.
+    own: typed config fields. run: the config of a run to resume. Typed names, and names other than the original's
+    defaults, are the user's choice and always used.
     """
     data = DefaultData()
     values = {name: setting.value for name, setting in settings.items()}
@@ -77,10 +78,10 @@ def _look_for_dataset(data: DefaultData, name: str, variant: str, run: Config | 
     data.judge(
         here,
         {DATASET, VARIANT},
-        f"the config's data set {name} ({variant}) is on this machine and is taken",
+        f"the config's data set {name} ({variant}) is on this machine and is used",
         f"the config's data set {name} ({variant}) is not on this machine: neither the folder {name} nor HF_HOME has it"
         if run is None
-        else f"the run goes on without the config's data set {name} ({variant}), as it began",
+        else f"the run continues without the config's data set {name} ({variant}), as it started",
     )
 
 
@@ -91,15 +92,15 @@ def _look_for_tokenizer(data: DefaultData, name: str, run: Config | None) -> Non
     data.judge(
         here,
         {TOKENIZER},
-        f"the config's tokenizer {name} is on this machine and is taken",
+        f"the config's tokenizer {name} is on this machine and is used",
         f"the config's tokenizer {name} is not on this machine: neither the folder {name} nor HF_HOME has it"
         if run is None
-        else f"the run goes on without the config's tokenizer {name}, as it began",
+        else f"the run continues without the config's tokenizer {name}, as it started",
     )
 
 
 def begun(folder: str, mounts: str) -> Config | None:
-    """The config of the run in a work directory; None where none has begun, or its files cannot be read."""
+    """Return the config of the run in a work directory; None if there is no run or its files are unreadable."""
     from mudd_core.run.store.json_files import read_saved_config
 
     try:

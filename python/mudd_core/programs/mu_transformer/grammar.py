@@ -31,12 +31,12 @@ from mudd_core.run.store.run_folder import RunFolder
 _GRAMMAR = "mu_transformer"
 _BASE = "mup/base"
 _MODES = {"train": "train", "validation": "validate", "test": "validate", "sample": "sample"}
-_PATH = f"{_GRAMMAR}/"  # in the path of a config: the original's folder
+_PATH = f"{_GRAMMAR}/"  # a config path that contains this is an original config
 
 
 @dataclass(frozen=True)
 class _File:
-    """A config file: the config that its keys change, and the keys that it sets. unknown: keys that mean nothing."""
+    """A config file: the base config and the keys that the file sets. unknown: keys without a meaning here."""
 
     config: Config
     path: str
@@ -45,7 +45,7 @@ class _File:
 
 
 def resolve(asked: CommandLine) -> Resolved:
-    """The config, not checked yet; UserError names the argument that is wrong."""
+    """Return the unchecked config; raise UserError that names a wrong argument."""
     rows = rows_of(_GRAMMAR)
     file = _read(asked.config, rows)
     typed, own = split_flags(_GRAMMAR, asked.words, rows)
@@ -89,7 +89,7 @@ def resolve(asked: CommandLine) -> Resolved:
 def _applied(
     file: _File, rows: Mapping[str, Row], settings: Mapping[str, Setting], given: set[str], own: list[str]
 ) -> Applied:
-    """The config of the file with the given keys, then with fields of ours on top."""
+    """Apply the given keys to the config of the file, then overrides of config fields."""
     applied = apply(_GRAMMAR, rows, file.config, settings, lambda row: row.name not in given)
     _judge_scale(file, applied, given)
     return with_own_words(_GRAMMAR, applied, own)
@@ -115,7 +115,7 @@ def _read(name: str, rows: Mapping[str, Row]) -> _File:
 
 
 def _is_original(path: Path) -> bool:
-    """Whether a file may return a ConfigDict: it says so, or it is in a folder of the original's name."""
+    """Return whether a file may return a ConfigDict: it mentions ml_collections, or is in a folder mu_transformer."""
     if path.suffix != ".py":
         return False
     try:
@@ -126,7 +126,7 @@ def _is_original(path: Path) -> bool:
 
 @contextmanager
 def _importable(path: Path) -> Iterator[None]:
-    """Let a file of a checkout of the original import the modules beside it."""
+    """Let a config file in a checkout of the original import the original's modules."""
     parts = path.resolve().parts
     root = str(Path(*parts[: parts.index(_GRAMMAR)])) if _GRAMMAR in parts else str(path.resolve().parent)
     sys.path.insert(0, root)
@@ -141,7 +141,7 @@ class _ConfigDict(Protocol):
     """A ConfigDict of ml_collections, which need not be installed."""
 
     def to_dict(self) -> JsonObject:
-        """Its keys and values."""
+        """Return its keys and values."""
 
 
 def _of_dict(path: Path, found: object, rows: Mapping[str, Row]) -> _File:
@@ -156,7 +156,7 @@ def _of_dict(path: Path, found: object, rows: Mapping[str, Row]) -> _File:
 
 
 def _settings(file: _File, typed: Typed, rows: Mapping[str, Row]) -> dict[str, Setting]:
-    """The value of every key: of the original, then of our config, of the file, of the command line."""
+    """Return the value of every key. Later sources win: original default, base config, config file, command line."""
     base = keys_of(file.config)
     settings = {}
     for name, row in rows.items():
@@ -177,7 +177,7 @@ def _settings(file: _File, typed: Typed, rows: Mapping[str, Row]) -> dict[str, S
 
 
 def _of_file(file: _File, name: str, value: Value, default: Value) -> Value:
-    """A value of a file; a whole number counts where the default is a float."""
+    """Check the type of a file's value; an integer is accepted if the default is a float."""
     if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if default is not None and value is not None and type(value) is not type(default):
@@ -187,7 +187,7 @@ def _of_file(file: _File, name: str, value: Value, default: Value) -> Value:
 
 
 def _judge_scale(file: _File, applied: Applied, given: set[str]) -> None:
-    """UserError where a head gets another width and the scale of its scores stays."""
+    """Raise UserError if d_head changes but qk_scale does not."""
     before, now = file.config.model, applied.config.model
     assert isinstance(before, MupConfig) and isinstance(now, MupConfig)
     if fault := now.overridden(before, given):
@@ -198,7 +198,7 @@ def _judge_scale(file: _File, applied: Applied, given: set[str]) -> None:
 
 
 def _run(asked: CommandLine, values: Mapping[str, Value]) -> tuple[str, str, str]:
-    """(command, name of the run, name of another run that it goes on from or empty)."""
+    """Return (command, name of the run, name of another run that it continues from, or empty)."""
     mode = asked.options.get("--mode", "")
     if mode and mode not in {*_MODES, *_MODES.values()}:
         raise UserError(
@@ -212,13 +212,13 @@ def _run(asked: CommandLine, values: Mapping[str, Value]) -> tuple[str, str, str
 
 
 def _workdir(asked: CommandLine, name: str) -> str:
-    """The folder of the run of this name; empty where none is typed."""
+    """Return the folder of the run of this name; empty if no --workdir is typed."""
     folder = asked.options.get("--workdir", "")
     return f"{folder.rstrip('/')}/{name}" if folder else ""
 
 
 def _continued(config: Config, asked: CommandLine, source: str) -> Config:
-    """The config of a run that begins where another one is, if that one has begun."""
+    """Return the config of a run that starts from the checkpoint of another run, if that run has one."""
     path = Path(asked.options.get("--workdir", "runs")) / source
     if not RunFolder(path).checkpoint_folder.is_dir():
         return config

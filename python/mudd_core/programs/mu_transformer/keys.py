@@ -11,16 +11,16 @@ from mudd_core.programs.mu_transformer import keys_values as values
 from mudd_core.programs.row import COMMAND, WORKDIR, Row, mapped, noted, refused
 
 _G = "mu_transformer"
-_CUT = "rows x cols ranks with mesh.zero=3; of a config file: as many as are started"
+_CUT = "rows x cols ranks with mesh.zero=3; from a config file: as many as are started"
 
 
 def _same(name: str, default: Scalar, path: str, text: str = "") -> Row:
-    """A key whose value is that of a field."""
+    """Build a key whose value is copied to one field."""
     return mapped(_G, name, default, path, text=text, convert=values.same(name, path, type(default)))
 
 
 def _model() -> tuple[Row, ...]:
-    """The model's keys, which have the names and the defaults of our fields."""
+    """Return the model's keys, which have the names and the defaults of the config fields."""
     ours = MupConfig()
     defaults: dict[str, Scalar] = {
         field.name: getattr(ours, field.name) for field in dataclasses.fields(ours)
@@ -30,7 +30,7 @@ def _model() -> tuple[Row, ...]:
     return tuple(_same(name, defaults[name], f"model.{name}") for name in named)
 
 
-_OLD = "name of before April 2024"
+_OLD = "name before April 2024"
 _SHAPE = (
     *_model(),
     mapped(_G, "ff_act_name", "relu", "model.ff_act_name", convert=values.new_activation),
@@ -39,7 +39,7 @@ _SHAPE = (
         _G, "act_square", False, "model.ff_act_name", text=f"{_OLD}; relu only", convert=values.old_activation
     ),
     mapped(_G, "dtype", "bfloat16", "train.precision", text="float32 or bfloat16", convert=values.precision),
-    noted(_G, "model_size", None, "a name; d_model and n_layer say what the size is"),
+    noted(_G, "model_size", None, "only a name; d_model and n_layer set the size"),
     refused(_G, "param_dtype", "float32", "weights and moments are fp32; dtype sets the type of activations"),
 )
 _TRAINING = (
@@ -49,7 +49,7 @@ _TRAINING = (
         2**18,
         "train.batch_size",
         "train.logical_shards",
-        text="over sequence_len, which must divide it",
+        text="divided by sequence_len, which must divide it",
         convert=values.batch,
     ),
     mapped(
@@ -68,7 +68,7 @@ _TRAINING = (
         "train.batch_size",
         "train.steps",
         "data.held_batch",
-        text="batch times k; steps and periods over k; held-out documents as without it",
+        text="multiplies the batch by k and divides steps and periods by k; the held-out documents stay the same",
         convert=values.accumulation,
         note=values.accumulation_note,
     ),
@@ -79,7 +79,7 @@ _TRAINING = (
         0,
         "train.steps",
         "optim.schedule_steps",
-        text="steps behind the schedule, at its last rate",
+        text="steps after the schedule, at its last rate",
         convert=values.lengths,
     ),
     mapped(_G, "n_warmup_step", 10000, "optim.warmup_steps", convert=values.lengths),
@@ -91,7 +91,7 @@ _TRAINING = (
         "no_checkpoint",
         False,
         "train.save",
-        text="the opposite",
+        text="negated",
         convert=lambda keys: {"train.save": not keys["no_checkpoint"]},
     ),
     _same("lr_base", 1.0, "optim.lr"),
@@ -100,7 +100,7 @@ _TRAINING = (
         "lr_max",
         None,
         "optim.lr",
-        text="old name of lr_base, where it was divided by d_model",
+        text="old name of lr_base; the original divided it by d_model",
         convert=values.same("lr_max", "optim.lr", float),
         note=values.lr_max_note,
     ),
@@ -119,11 +119,11 @@ _TRAINING = (
         "is_sweep",
         False,
         COMMAND,
-        text="training ends with sweep.tsv and done.txt, and is skipped behind it",
+        text="training ends with sweep.tsv and done.txt; a finished run is skipped",
     ),
 )
 _DATA = (
-    noted(_G, "hftr_tokenizer_name", "T5TokenizerFast", "the tokenizer's own files say what it is"),
+    noted(_G, "hftr_tokenizer_name", "T5TokenizerFast", "the tokenizer's files define its class"),
     mapped(
         _G,
         "hftr_tokenizer_instance",
@@ -143,11 +143,11 @@ _DATA = (
     _same("hfds_datacol", "text", "data.column"),
     _same("hfds_buffer_size", 512, "data.buffer"),
     refused(_G, "n_ds_shard", 0, "one process reads all of the data", 1),
-    noted(_G, "force_download", True, "data are read where they are"),
+    noted(_G, "force_download", True, "nothing is downloaded again"),
 )
 _LOGS = (
-    _same("sow_intermediates", False, "log.activations", "mean size of every activation in each logged row"),
-    _same("sow_param_info", False, "log.weights", "size of each weight's update in each logged row"),
+    _same("sow_intermediates", False, "log.activations", "mean size of every activation in each log record"),
+    _same("sow_param_info", False, "log.weights", "size of each weight's update in each log record"),
     mapped(
         _G,
         "sampling_method",
@@ -156,7 +156,7 @@ _LOGS = (
         "sample.top_k",
         "sample.top_p",
         "sample.window",
-        text="nucleus, topk or temp: each alone",
+        text="nucleus, topk or temp; only the chosen method is active",
         convert=run.sampling,
     ),
     mapped(_G, "sampling_nucleus", 0.8, "sample.top_p", convert=run.sampling),
@@ -189,8 +189,8 @@ _FLAGS = (
         convert=run.seed,
     ),
     mapped(_G, "experiment_group", "default", WORKDIR, text="part of the run name"),
-    mapped(_G, "load_suffix", "", WORKDIR, text="behind the name of the run that is read"),
-    mapped(_G, "save_suffix", "", WORKDIR, text="behind the name of the run that is written"),
+    mapped(_G, "load_suffix", "", WORKDIR, text="appended to the name of the run that is read"),
+    mapped(_G, "save_suffix", "", WORKDIR, text="appended to the name of the run that is written"),
     mapped(_G, "wb_enabled", False, "log.wandb", text="true: online", convert=values.tracker),
     mapped(_G, "wb_run", None, "log.wandb_run", "log.wandb", convert=values.tracker),
 )

@@ -1,4 +1,4 @@
-"""Keys of mu-Transformer about a run: its seed, its name, how it samples."""
+"""Keys of mu-Transformer for a run: its seed, name, mesh and sampling."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MESH, SAMPLING, SWEEP = ("n_mesh_rows", "n_mesh_cols"), "sampling_method", "is_s
 MESH_FIELDS = ("mesh.data", "mesh.fsdp", "mesh.zero")
 RATE, OLD_RATE = "lr_base", "lr_max"
 DATASET, VARIANT, TOKENIZER = "hfds_identifier", "hfds_config", "hftr_tokenizer_instance"
-LIKE: Mapping[str, Value] = {OLD_RATE: 1.0, "seed": 0}  # values of the type of keys whose default is null
+LIKE: Mapping[str, Value] = {OLD_RATE: 1.0, "seed": 0}  # example values of keys whose default is null
 _NAMED = (
     "dtype",
     "lr_base",
@@ -35,7 +35,7 @@ _UPDATES = (
     "n_warmup_step",
     "n_print_step",
     "n_save_step",
-)  # count batches there
+)  # the original counts batches
 _OLD_NAMES = (OLD_RATE, "seed", "act_name", "act_square")
 # The columns of sweep.tsv and their keys.
 _COLUMNS = {
@@ -57,7 +57,7 @@ _COLUMNS = {
 
 
 def sampling(values: Values) -> Fields:
-    """One method of drawing tokens, with its one number; the other two are off."""
+    """Return the one sampling method with its parameter; the other two are off."""
     method = text(values, "sampling_method")
     fields: Fields = {"sample.temperature": 1.0, "sample.top_k": 0, "sample.top_p": 1.0}
     if method == "nucleus":
@@ -72,12 +72,12 @@ def sampling(values: Values) -> Fields:
 
 
 def prompt_tokens(values: Values) -> Fields:
-    """The tokens of a prompt of --mode=sample."""
+    """Return the number of prompt tokens for --mode=sample."""
     return {"sample.prompt_tokens": whole(values, "sampling_prompt_len", 1)}
 
 
 def _folded(seed: int, value: int) -> int:
-    """A seed made of a seed and a number: two rounds of SplitMix64's finalizer."""
+    """Fold a value into a seed by two rounds of SplitMix64's finalizer."""
     for word in (value, 0x9E3779B97F4A7C15):
         seed = (seed + word + 0x9E3779B97F4A7C15) & _SEEDS
         seed = (seed ^ (seed >> 30)) * 0xBF58476D1CE4E5B9 & _SEEDS
@@ -87,7 +87,7 @@ def _folded(seed: int, value: int) -> int:
 
 
 def seed(values: Values) -> Fields:
-    """The seed of the weights, with four sizes folded in where rng_fold asks for it."""
+    """Return the seed of the weights, with four sizes folded in if rng_fold is set."""
     key = whole(values, "rng_seed" if values["seed"] is None else "seed")
     if values["rng_fold"]:
         for name in ("tokens_per_global_batch", "n_pretrain_step", "d_model", "n_layer"):
@@ -96,7 +96,7 @@ def seed(values: Values) -> Fields:
 
 
 def final_values(values: Values, config: Config) -> dict[str, Value]:
-    """The keys as the config has them, fields of ours that were set on top included."""
+    """Return the keys updated from the config, which includes overrides of config fields."""
     now = keys_of(config)
     names = _NAMED if values["grad_acc_steps"] != 1 else (*_NAMED, *_COUNTED)
     number = values["rng_seed"] if values["seed"] is None else values["seed"]
@@ -104,7 +104,7 @@ def final_values(values: Values, config: Config) -> dict[str, Value]:
 
 
 def start_fields(values: Values, config: Config) -> dict[str, Value]:
-    """Every field of the original by its present name, as the run takes it; rng_seed_folded is the seed of rng_fold."""
+    """Return the original's fields by their current names, as the run uses them; rng_seed_folded: after rng_fold."""
     now, micro = keys_of(config), whole(values, "grad_acc_steps", 1)
     for name in _UPDATES:
         now[name] = int(now[name]) * micro
@@ -118,34 +118,34 @@ def start_fields(values: Values, config: Config) -> dict[str, Value]:
 
 
 def mesh(values: Values) -> dict[str, Scalar]:
-    """The mesh of a command; sizes of a file are 1 here, for a run takes the ranks that are started."""
+    """Return the mesh of a command; sizes from a file are 1 here, since the number of started ranks is used."""
     return of_rows(*(whole(values, name, 1) for name in MESH))
 
 
 def mesh_note(values: Values) -> str:
-    """What the mesh of a command was taken as."""
+    """Return a line on how the mesh of a command is mapped."""
     rows, cols = (whole(values, name, 1) for name in MESH)
     return note(f"n_mesh_rows={rows}, n_mesh_cols={cols}", mesh(values))
 
 
 def file_mesh(config: Config, sizes: Mapping[str, Value]) -> tuple[Config, list[str]]:
-    """The config with the mesh of a file, which cuts weights over the ranks that are started; and a note."""
+    """Apply the mesh of a file, which shards weights across the started ranks; return the config and notes."""
     rows, cols = (whole({**dict.fromkeys(MESH, 1), **sizes}, name, 1) for name in MESH)
     if rows * cols == 1:
         return config, []
     return replace_path(config, "mesh.zero", 3), [
-        f"n_mesh_rows={rows}, n_mesh_cols={cols} of the file: taken as mesh.zero=3 over the ranks that are started; "
+        f"n_mesh_rows={rows}, n_mesh_cols={cols} of the file: mapped to mesh.zero=3 over the ranks that are started; "
         f"--ranks={rows * cols} is that mesh"
     ]
 
 
 def sweep_columns(values: Values) -> dict[str, str]:
-    """The columns of the table of a run of a sweep; none for other runs."""
+    """Return the columns of sweep.tsv; none unless the run belongs to a sweep."""
     return {column: str(values[key]) for column, key in _COLUMNS.items()} if values[SWEEP] else {}
 
 
 def run_names(values: Values) -> tuple[str, str]:
-    """The folders below the work directory of the run that is read and of the one that is written."""
+    """Return the folder names of the run that is read and the run that is written."""
     read, written = (_run_name(values, str(values[f"{kind}_suffix"] or "")) for kind in ("load", "save"))
     return read, written
 

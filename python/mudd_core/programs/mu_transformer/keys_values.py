@@ -1,4 +1,4 @@
-"""How keys of mu-Transformer become values of our fields."""
+"""Conversion of mu-Transformer's keys to config fields."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mudd_core.config.fields import Scalar
 from mudd_core.config.run_config import Config
 from mudd_core.programs.row import Convert, Values
 
-# Settings of the model that have the same name in our config: for the command line and for its weights (interop).
+# Model settings with the same name as the config field; used for command lines and for weights (interop).
 MODEL_KEYS = (
     "d_base",
     "d_head",
@@ -30,12 +30,12 @@ MODEL_KEYS = (
     "proj_biases",
 )
 _DTYPES = {"float32": "fp32", "bfloat16": "bf16"}
-_MOST_SHARDS = 128  # of the configs in configs/mup
+_MOST_SHARDS = 128  # as in configs/mup
 Fields = dict[str, Scalar]
 
 
 def whole(values: Values, name: str, low: int = 0) -> int:
-    """A whole number; ValueError for another value."""
+    """Return the value as an integer of at least `low`; raise ValueError otherwise."""
     value = values[name]
     if isinstance(value, bool) or not isinstance(value, int) or value < low:
         raise ValueError(f"{name}: expected a whole number of at least {low}, got {value!r}")
@@ -43,7 +43,7 @@ def whole(values: Values, name: str, low: int = 0) -> int:
 
 
 def number(values: Values, name: str) -> float:
-    """A finite number."""
+    """Return the value as a finite number."""
     value = values[name]
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise ValueError(f"{name}: expected a number, got {value!r}")
@@ -51,15 +51,15 @@ def number(values: Values, name: str) -> float:
 
 
 def text(values: Values, name: str) -> str:
-    """A string; null is the empty one."""
+    """Return the value as a string; null is empty."""
     value = values[name]
     return "" if value is None else str(value)
 
 
 def activation(name: str, square: bool) -> str:
-    """Our name of an activation of jax.nn; square: of the two fields that the program had before April 2024.
+    """Return the name here of a jax.nn activation; square: the field act_square, which existed before April 2024.
 
-    celu is elu with the program's default alpha of 1. ValueError with all names for another one.
+    celu is elu with the program's default alpha of 1. Raise ValueError with all names for an unknown one.
     """
     if square and name != "relu":
         raise ValueError(f"act_square: expected act_name relu, got {name!r}")
@@ -74,7 +74,7 @@ def activation(name: str, square: bool) -> str:
 
 
 def keys_of(config: Config) -> dict[str, Scalar]:
-    """What a config of ours says in the original's keys, as far as it says it."""
+    """Convert a config to the original's keys, for all keys that have a field."""
     model, train, optim = config.model, config.train, config.optim
     assert isinstance(model, MupConfig)
     schedule = optim.schedule_steps or train.steps
@@ -108,7 +108,7 @@ def keys_of(config: Config) -> dict[str, Scalar]:
 
 
 def same(name: str, path: str, kind: type) -> Convert:
-    """The value goes to one field of this type."""
+    """Return a conversion that copies the value to one field of this type."""
 
     def convert(values: Values) -> Fields:
         value = values[name]
@@ -125,7 +125,7 @@ def same(name: str, path: str, kind: type) -> Convert:
 
 
 def batch(values: Values) -> Fields:
-    """Sequences of an update, and their length; gradients of k batches make one update of k times the size."""
+    """Return batch size and sequence length; accumulating k batches becomes one batch of k times the size."""
     length, tokens = whole(values, "sequence_len", 1), whole(values, "tokens_per_global_batch", 1)
     if tokens % length:
         raise ValueError(
@@ -133,20 +133,20 @@ def batch(values: Values) -> Fields:
         )
     micro = whole(values, "grad_acc_steps", 1)
     size = tokens // length * micro
-    shards = min(_MOST_SHARDS, size & -size)  # of equal size: the largest power of two that divides the batch
+    shards = min(_MOST_SHARDS, size & -size)  # the largest power of two that divides the batch
     fields: Fields = {
         "train.batch_size": size,
         "train.seq_len": length,
         "model.max_seq_len": length,
         "train.logical_shards": shards,
     }
-    if micro > 1:  # validation and the held-out documents count batches of the program, not updates
+    if micro > 1:  # validation and held-out documents are in the program's batches, not in updates
         fields |= {"eval.batch_size": size // micro, "data.held_batch": size // micro}
     return fields
 
 
 def _updates(values: Values, name: str) -> int:
-    """Steps or a period in updates: the program counts the batches whose gradients it adds up."""
+    """Return steps or a period in updates; the program counts accumulated batches."""
     steps, micro = whole(values, name), whole(values, "grad_acc_steps", 1)
     if steps % micro:
         raise ValueError(f"{name}: expected a multiple of grad_acc_steps ({micro}), got {steps}")
@@ -154,7 +154,7 @@ def _updates(values: Values, name: str) -> int:
 
 
 def lengths(values: Values) -> Fields:
-    """Steps in all, those of the schedule, and those of its warm-up."""
+    """Return the total steps, the schedule's steps and the warm-up steps."""
     steps, more = _updates(values, "n_pretrain_step"), _updates(values, "n_finetune_step")
     return {
         "train.steps": steps + more,
@@ -164,40 +164,40 @@ def lengths(values: Values) -> Fields:
 
 
 def print_period(values: Values) -> Fields:
-    """Steps between two lines."""
+    """Return the steps between two log lines."""
     return {"train.log_every": _updates(values, "n_print_step")}
 
 
 def save_period(values: Values) -> Fields:
-    """Steps between two validations, each with a save."""
+    """Return the steps between two validations, each with a save."""
     steps = _updates(values, "n_save_step")
     return {"train.save_every": steps, "train.eval_every": steps}
 
 
 def profile(values: Values) -> Fields:
-    """The steps that are traced: from the first save to the second, if the run has them."""
+    """Return the traced steps: from the first save to the second, if the run reaches the first."""
     first, steps = _updates(values, "n_save_step"), _updates(values, "n_pretrain_step")
     return {"train.profile": f"{first}:{2 * first}" if 0 < first < steps else ""}
 
 
 def accumulation(values: Values) -> Fields:
-    """All that counts batches."""
+    """Return every field that depends on the accumulated batches."""
     return batch(values) | lengths(values) | print_period(values) | save_period(values)
 
 
 def accumulation_note(values: Values) -> str:
-    """What a step is with several batches an update."""
+    """Return a note on the meaning of a step with several batches an update."""
     micro = values["grad_acc_steps"]
     if micro == 1:
         return ""
     return (
-        f"grad_acc_steps={micro}: an update takes {micro} batches at once; steps and periods count updates, so each is "
-        f"divided by {micro}"
+        f"grad_acc_steps={micro}: an update processes {micro} batches at once; steps and periods count updates, so "
+        f"each is divided by {micro}"
     )
 
 
 def precision(values: Values) -> Fields:
-    """Type of activations and operands."""
+    """Return the compute type."""
     name = text(values, "dtype")
     if name not in _DTYPES:
         raise ValueError(f"dtype: expected one of {', '.join(_DTYPES)}, got '{name}'")
@@ -205,30 +205,30 @@ def precision(values: Values) -> Fields:
 
 
 def decay_mode(values: Values) -> Fields:
-    """Whether decay follows the rate of a weight."""
+    """Return whether weight decay is scaled by the learning rate of a weight."""
     return {"optim.decay_mode": "independent" if values["use_iwd"] else "coupled"}
 
 
 def old_activation(values: Values) -> Fields:
-    """The two fields of before April 2024; ff_act_name counts where they are not there."""
+    """Return the activation from the two fields used before April 2024; without act_name, from ff_act_name."""
     if values["act_name"] is None:
         return {"model.ff_act_name": activation(text(values, "ff_act_name"), bool(values["act_square"]))}
     return {"model.ff_act_name": activation(text(values, "act_name"), bool(values["act_square"]))}
 
 
 def new_activation(values: Values) -> Fields:
-    """The activation by its present name."""
+    """Return the activation by its current name."""
     return {"model.ff_act_name": activation(text(values, "ff_act_name"), False)}
 
 
 def tokenizer(values: Values) -> Fields:
-    """A tokenizer, whose vocabulary is the model's then."""
+    """Return the tokenizer, which also sets the model's vocabulary size."""
     name = text(values, "hftr_tokenizer_instance")
     return {"data.tokenizer": name, "data.recipe_tokenizer": "", "model.vocab_size": 0}
 
 
 def dataset(values: Values) -> Fields:
-    """A data set of the hub: a row for each document."""
+    """Return a hub dataset, with one sequence for each document."""
     return {
         "data.dataset": text(values, "hfds_identifier"),
         "data.dataset_config": text(values, "hfds_config"),
@@ -238,13 +238,13 @@ def dataset(values: Values) -> Fields:
 
 
 def tracker(values: Values) -> Fields:
-    """Weights & Biases; naming a run of it asks for it too."""
+    """Return the Weights & Biases fields; naming a run turns it on."""
     on = bool(values["wb_enabled"] or values["wb_run"])
     return {"log.wandb": "online" if on else "off", "log.wandb_run": text(values, "wb_run")}
 
 
 def lr_max_note(values: Values) -> str:
-    """What the old name of the rate meant."""
+    """Return a note on the old name of the learning rate."""
     if values["lr_max"] is None:
         return ""
-    return "lr_max is taken as lr_base; there it was divided by d_model, which optim_rule=abs_mup does"
+    return "lr_max is read as lr_base; the original divided it by d_model, which optim_rule=abs_mup does"

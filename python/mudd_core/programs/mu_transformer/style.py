@@ -12,8 +12,8 @@ from mudd_core.run.report.style import RunFacts, Style
 class MuTransformerStyle(Style):
     """A line for each field at the start, then a dict every train.log_every updates.
 
-    step counts updates. With log.compat it is the number of the batch, from 0: the first line is behind the first
-    update, and its sec_per_step divides by the period all the same, as there.
+    step is the number of updates. With log.compat it is the index of the batch, so the first line follows the first
+    update. As in the original, sec_per_step of that line is still divided by the whole period.
     """
 
     ours = False
@@ -22,12 +22,12 @@ class MuTransformerStyle(Style):
         super().__init__(facts)
         train = facts.config.train
         self._tokens = train.batch_size * train.seq_len
-        self._began: float | None = None  # seconds of the run at the line before
+        self._began: float | None = None  # seconds of the run at the previous line
         self._counted = 0  # updates since then
         self._val_loss: float | None = None
 
     def started(self) -> list[str]:
-        """The flags, then the fields of the config under their original names, each once."""
+        """Return the flags, then the fields of the config under their original names, each once."""
         config = self.facts.config
         lines = {"workdir": self.facts.folder, "mode": "train", "wb_enabled": config.log.wandb != "off"}
         of_ours = {info.path: info.value for info in walk(config)}
@@ -35,7 +35,7 @@ class MuTransformerStyle(Style):
         return [f"{name}: {value}" for name, value in {**lines, **fields, **lines}.items()]
 
     def step(self, record: StepRecord) -> list[str]:
-        """The dict, where it is due."""
+        """Return the dict if it is due."""
         train, compat = self.facts.config.train, self.facts.config.log.compat
         if self._began is None:  # before the first update of this process
             self._began = record.seconds - self._step_seconds(record)
@@ -55,12 +55,12 @@ class MuTransformerStyle(Style):
         return [str(values)]
 
     def validated(self, result: Validation) -> list[str]:
-        """Nothing: the next dict has the loss."""
+        """Return no line: the next dict contains the loss."""
         self._val_loss = result.val_loss
         return []
 
     def tracked(self, record: StepRecord) -> dict[str, float]:
-        """The values of the dict, what they are made of, and the statistics."""
+        """Return the values of the dict, their terms, and the statistics."""
         mask, seconds = record.targets / self._tokens, self._step_seconds(record)
         values = {
             "loss_avg": self._loss(record),
@@ -74,20 +74,20 @@ class MuTransformerStyle(Style):
         return values if self._val_loss is None else {**values, "val_loss_avg": self._val_loss}
 
     def eval_tracked(self, result: Validation) -> dict[str, float]:
-        """The loss of a validation."""
+        """Return the loss of a validation."""
         return {"val_loss_avg": result.val_loss}
 
     def _step_seconds(self, record: StepRecord) -> float:
         return self._tokens / max(record.tokens_per_second, 1e-9)
 
     def _loss(self, record: StepRecord) -> float:
-        """The mean over the targets, whatever the gradient's denominator is."""
+        """Return the mean over the targets, whatever the gradient's denominator is."""
         if self.facts.config.loss.normalize != "all_slots" or not record.targets:
             return record.loss
         return record.loss * self._tokens / record.targets
 
     def _mfu(self, seconds: float) -> float:
-        """Percent of the measured peak, by the original's count: 6 n + 12 L H D T a token, n all parameters."""
+        """Return the percentage of the measured peak, by the original's count of 6 n + 12 L H D T FLOPs a token."""
         config, model = self.facts.config, self.facts.config.model
         flops = self.facts.flops_per_token
         if isinstance(model, MupConfig):

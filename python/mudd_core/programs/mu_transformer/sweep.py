@@ -1,4 +1,4 @@
-"""The end of a run of a sweep: the loss of the whole validation split in sweep.tsv, then done.txt."""
+"""The last action of a run of a sweep: the loss of the whole validation split in sweep.tsv, then done.txt."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ TABLE, DONE = "sweep.tsv", "done.txt"
 
 @dataclass(frozen=True)
 class Sweep:
-    """A run of a sweep. columns: the settings that distinguish it from the other runs, for the table."""
+    """A run of a sweep. columns: the settings that distinguish it from other runs, for sweep.tsv."""
 
     columns: Mapping[str, str]
 
     def is_done(self, folder: RunFolder) -> bool:
-        """Return whether the run has ended with its table: it is skipped then."""
+        """Return whether the run has finished with its table, so that it is skipped."""
         return (folder.path / DONE).is_file()
 
     def finish(self, engine: Evaluator, config: Config, folder: RunFolder, step: int, ranks: Ranks) -> str:

@@ -1,9 +1,9 @@
 """mu-Transformer (Lingle 2024): its parameter names, stacked layers, and rows of tokens (docs/maths/mup.md, 1.1, 1.5).
 
-Names are the last component of its paths (w_e, w_aq, ...), or the whole paths; tensors of blocks carry the layer as
-their first axis. A batch is `tokens` [B, T], one right-padded document a row: inputs are the row shifted right behind
-BOS, and a target counts up to and with the first EOS or padding. The loss is divided by all B * T slots. Activations
-are those of models/mup.py: others, and act_square of another than relu, are refused by name.
+Names are the last component of its paths (w_e, w_aq, ...), or the whole paths. The first axis of block tensors is the
+layer. A batch is `tokens` [B, T], one right-padded document in each sequence. Inputs are the sequence shifted right
+after BOS. Targets contribute to the loss up to and including the first EOS or padding; the loss is divided by all B * T
+positions. Activations that models/mup.py lacks, and act_square with another activation than relu, are refused by name.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CHOICES = {
 }
 
 
-# Settings of mu-Transformer that are fields of ours (docs/maths/mup.md, 3.1).
+# Optimizer settings of mu-Transformer and the config fields for them (docs/maths/mup.md, 3.1).
 _OPTIMIZER = {
     "optim_name": "name",
     "optim_rule": "rule",
@@ -49,18 +49,18 @@ _OPTIMIZER = {
 
 
 class MuTransformer(System[MupConfig]):
-    """See interop/system.py."""
+    """Mu-Transformer's program as a System (interop/system.py)."""
 
     normalize = "all_slots"
     families = ("mup",)
 
     def __init__(self, paths: Mapping[str, str] | None = None) -> None:
-        self._paths = paths or {}  # by name, where the weights have whole paths
+        self._paths = paths or {}  # name -> path, if the weights have whole paths
 
     def reading(
         self, config: Settings, weights: Mapping[str, AnyTensor]
     ) -> tuple[MuTransformer, dict[str, AnyTensor]]:
-        """This system in the spelling of the weights: names alone, or the paths of the parameter tree."""
+        """Return this system for the naming of the weights: short names, or paths of the parameter tree."""
         paths = {name.rsplit("/", 1)[-1]: name for name in weights}
         if len(paths) != len(weights):
             raise ValueError("[mu_transformer] weights: two paths end in the same name")
@@ -74,7 +74,7 @@ class MuTransformer(System[MupConfig]):
         return with_fields(defaults, {**found, "decay": "all", "decay_mode": mode})
 
     def model_config(self, config: Settings, shapes: Shapes) -> MupConfig:
-        """Settings and sizes as our config; ValueError for what we do not have."""
+        """Return the config of the settings and sizes; raise ValueError for unsupported ones."""
         shapes = {name.rsplit("/", 1)[-1]: shape for name, shape in shapes.items()}
         vocab, width = sizes("mu_transformer", shapes, "w_e", 2)
         layers, _, _, head = sizes("mu_transformer", shapes, "w_aq", 4)
@@ -105,7 +105,7 @@ class MuTransformer(System[MupConfig]):
         return model
 
     def original_config(self, model: MupConfig) -> JsonObject:
-        """The settings of its config file that concern the model."""
+        """Return the settings of its config file that concern the model."""
         same = {name: getattr(model, name) for name in MODEL_KEYS}
         return {
             **same,
@@ -117,7 +117,7 @@ class MuTransformer(System[MupConfig]):
         }
 
     def entries(self, model: MupConfig, config: Settings) -> list[Entry]:
-        """Every parameter of ours and its place in theirs."""
+        """Return the map from mudd_core parameters to the program's tensors."""
         entries = [_entry("embed"), _entry("head", axes=(1, 0))]
         if model.proj_biases:
             entries.append(_entry("head_bias"))
@@ -129,7 +129,7 @@ class MuTransformer(System[MupConfig]):
         return [replace(entry, theirs=self._paths.get(entry.theirs, entry.theirs)) for entry in entries]
 
     def shapes(self, model: MupConfig, config: Settings) -> dict[str, tuple[int, ...]]:
-        """Shapes of all their tensors."""
+        """Return the shapes of all the program's tensors."""
         M, L, D, V = model.d_model, model.n_layer, model.d_head, model.vocab_size
         H, G, F = model.n_head, model.n_kv_head, model.d_ff
         E = 2 * F if model.ff_act_name == "swiglu" else F
@@ -161,7 +161,7 @@ class MuTransformer(System[MupConfig]):
         return {self._paths.get(name, name): shape for name, shape in shapes.items()}
 
     def batch(self, config: Settings, batch: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
-        """Rows of tokens as shifted inputs and masked targets; a batch of ours passes."""
+        """Convert tokens to shifted inputs and masked targets; return a batch of mudd_core unchanged."""
         if "tokens" not in batch:
             return {name: as_ids(value, name) for name, value in batch.items()}
         if set(batch) != {"tokens"}:
@@ -187,7 +187,7 @@ def _activation(read: Reader, name: Json, square: bool) -> str:
 
 
 def _given(read: Reader) -> JsonObject:
-    """The settings that ours has under the same name, each of the type of our field."""
+    """Return the settings that have the same name here, each with the type of its config field."""
     found: JsonObject = {}
     for name in MODEL_KEYS:
         value = read.config.get(name)
