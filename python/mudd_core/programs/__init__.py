@@ -1,1 +1,3 @@
-"""The original programs, a folder each, and what their command lines share; program.py has the interface."""
+"""The original programs, one folder each, and the code that their command lines share; program.py defines the
+interface.
+"""

@@ -15,27 +15,27 @@ from mudd_core.programs.row import Row
 
 
 def drop_program(words: list[str]) -> tuple[str, list[str]]:
-    """Remove an original program's own file in front of its arguments; (its command here, a note on it).
+    """Remove the script of an original program from the start of the arguments; return (its command here, notes).
 
-    MaxText/train.py in front of a yml file has no command of its own; run_clm.py is clm.
+    MaxText/train.py before a yml file has no separate command; run_clm.py becomes the command clm.
     """
     file = words[0].rpartition("/")[2] if words else ""
     if not file.endswith(".py"):
         return "", []
     files = {name: command for program in programs() for name, command in program.files.items()}
-    # A file without a command belongs to a program only in front of a yml file.
+    # A script without a command belongs to a program only if a yml file follows it.
     if not (file in files and (files[file] or is_yml("".join(words[1:2])))):
         return "", []
     return files[file], [f"'{words.pop(0)}': dropped; this program takes its place"]
 
 
 def program_of(asked: CommandLine) -> Program | None:
-    """Return the program in whose grammar a command line is; None for our own."""
+    """Return the program whose grammar a command line uses; None for this program's own grammar."""
     return next((program for program in programs() if program.claims(asked)), None)
 
 
 def resolve(asked: CommandLine) -> Resolved | None:
-    """Return a command of an original program as a config, not checked yet; None for our own grammar."""
+    """Return a command of an original program as an unchecked config; None for this program's own grammar."""
     program = program_of(asked)
     refuse_devices(program is not None and program.of_device, asked.options)
     if program is None:
@@ -47,7 +47,7 @@ def resolve(asked: CommandLine) -> Resolved | None:
 
 
 def known_alone(rows: Mapping[str, Row], names: Iterable[str]) -> Iterator[str]:
-    """Yield the names that a grammar has and this program has not."""
+    """Yield the names that are keys of a grammar but not fields of this program."""
     ours = fields_of_all()
     for name in names:
         if name in rows and field_path(name, ours) is None:

@@ -11,11 +11,11 @@ from mudd_core.config.suggest import nearest
 from mudd_core.config.values import flag, number, whole
 from mudd_core.programs.row import Row, Value
 
-Typed = dict[str, tuple[str, str]]  # argument as typed, and its value, by key
+Typed = dict[str, tuple[str, str]]  # key -> (argument as typed, its value)
 
 
 def split_flags(grammar: str, words: Sequence[str], rows: Mapping[str, Row]) -> tuple[Typed, list[str]]:
-    """(keys that are typed, arguments about fields of ours); UserError for a name that is neither, or given twice."""
+    """Return (typed keys, arguments that set config fields); raise UserError for an unknown or repeated name."""
     typed, own, arguments = Typed(), list[str](), Arguments(words)
     fields = fields_of_all()
     ours = {flag for info in fields for flag in (info.path.rpartition(".")[2], *info.flags)}
@@ -37,17 +37,17 @@ def split_flags(grammar: str, words: Sequence[str], rows: Mapping[str, Row]) -> 
 
 
 def _behind(grammar: str, word: str, row: Row, arguments: Arguments) -> str:
-    """The value behind a flag, taken off the arguments; empty for a switch that has none."""
+    """Consume and return the value that follows a flag; empty for a switch without a value."""
     if isinstance(row.default, bool):
         return arguments.plain_value() or ""
     behind = arguments.next()
     if behind is None or behind.mark == "--":
-        raise UserError(f"[{grammar}] {word}: expected a value behind it")
+        raise UserError(f"[{grammar}] {word}: expected a value after it")
     return arguments.value() or ""
 
 
 def value_of(grammar: str, name: str, like: Value, text: str) -> Value:
-    """The text as a value of the type of another one."""
+    """Parse the text as a value of the type of `like`."""
     place = f"[{grammar}] {name}"
     if isinstance(like, bool):
         return flag(place, text)

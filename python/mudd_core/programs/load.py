@@ -1,4 +1,4 @@
-"""load_config of this package: our configs, and files and names of the original programs."""
+"""The package's load_config: configs of this program, and files and names of the original programs."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from mudd_core.programs.program import CommandLine, is_our_own, program_of_comma
 
 
 def load_config(path: str | Path, overrides: Sequence[str] | Changes = ()) -> Config:
-    """A checked config: `load_config("small.py", {"train.steps": 10})`.
+    """Load and check a config: `load_config("small.py", {"train.steps": 10})`.
 
-    path: a file, a name looked up in configs/ (mc.list_configs()), a file of an original program (`base_v2.yml`), or
-    `clm`. overrides: a dict of fields as Config.replace takes it, of an original program's file a dict of its own keys;
-    or the words of a command line as ["train.steps=10"], in the grammar that the file is in. Raises UserError (a
-    ValueError) naming the field, the rule and the nearest valid name.
+    path: a file, a name of mc.list_configs(), a file of an original program (`base_v2.yml`), or `clm`.
+    overrides: a dict of fields as for Config.replace; for a file of an original program, a dict of the program's keys.
+    A list of command-line arguments such as ["train.steps=10"], in the grammar of the file, works as well.
+    Raise UserError (a ValueError) that names the field, the rule and the nearest valid name.
     """
     if isinstance(overrides, str):
         raise TypeError(
@@ -31,7 +31,7 @@ def load_config(path: str | Path, overrides: Sequence[str] | Changes = ()) -> Co
         )
     words = _words(overrides) if isinstance(overrides, Mapping) else tuple(overrides)
     command, file = (str(path), "") if program_of_command(str(path)) is not None else ("", str(path))
-    nowhere = {"--workdir": "."}  # no run is started, so none needs a name
+    nowhere = {"--workdir": "."}  # no run starts, so it needs no name
     asked = CommandLine(command, file, words, nowhere, os.environ)
     if is_our_own(asked):
         return own.load_config(path, overrides)
@@ -45,7 +45,7 @@ def load_config(path: str | Path, overrides: Sequence[str] | Changes = ()) -> Co
 
 
 def _words(overrides: Changes) -> tuple[str, ...]:
-    """A dict of overrides as words, for a grammar of an original program."""
+    """Return a dict of overrides as arguments in the grammar of an original program."""
     values = {
         name: str(value).lower() if isinstance(value, bool) else value for name, value in overrides.items()
     }

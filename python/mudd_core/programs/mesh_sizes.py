@@ -1,7 +1,7 @@
 """Meshes and devices of the original programs as fields of the config.
 
-Their meshes cut weights, gradients and state over all devices. `--devices=N` says of how many devices the
-per_device_* batches are taken together; the run stores the whole batch.
+Their meshes shard weights, gradients and optimizer state across all devices. `--devices=N` multiplies the per_device_*
+batch sizes; the run stores the global batch size.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from mudd_core.programs.program import DEVICES
 from mudd_core.programs.row import Values
 
 _MOST = 65_536
-LEFT = -1  # a size of what the other axes leave
+LEFT = -1  # the axis uses all devices that the other axes leave
 _NETWORKS = ("ici", "dcn")
-# Axes of MaxText that cut a weight: on whichever axis, here its rows go to so many ranks.
+# Axes of MaxText that shard a weight. Whatever the axis, here the rows of the weight are sharded.
 _CUT = ("fsdp", "fsdp_transpose", "tensor")
 AXES = ("data", *_CUT, "expert")
-# Axes of it that are not built, and the figure of ours that says why.
+# Unsupported axes of MaxText, with the entry of NOT_BUILT that gives the reason.
 REFUSED_AXES = {"sequence": "context", "autoregressive": "context", "pipeline": "pipeline"}
 
 
 def axis_key(network: str, axis: str) -> str:
-    """The key of a size: `ici_fsdp_parallelism`."""
+    """Return the key of an axis size, for example `ici_fsdp_parallelism`."""
     return f"{network}_{axis}_parallelism"
 
 
 def without(axis: str, ranks: str) -> str:
-    """Why an axis of another program is refused, and to leave it out. ranks: what its ranks do then."""
+    """Return why an axis is unsupported, with the advice to remove it. ranks: a sentence on what its ranks do then."""
     return f"{NOT_BUILT[REFUSED_AXES.get(axis, axis)]}; leave it out: {ranks}"
 
 
 def of_maxtext(values: Values) -> dict[str, Scalar]:
-    """The fields of the sizes of ici_* and dcn_*; none where all of them are 1 or what is left."""
+    """Return the mesh fields for the ici_* and dcn_* sizes; none if every size is 1 or -1."""
     data, expert = (_sizes(values, (axis,)) for axis in ("data", "expert"))
     if (
         all(_size(values, network, axis) in (1, LEFT) for network in _NETWORKS for axis in AXES)
@@ -55,12 +55,12 @@ def of_maxtext(values: Values) -> dict[str, Scalar]:
 
 
 def of_rows(rows: int, cols: int) -> dict[str, Scalar]:
-    """The fields of mu-Transformer's mesh: with columns, too, each weight is cut over all of its devices."""
+    """Return the mesh fields for mu-Transformer's mesh: every weight is sharded across all rows * cols devices."""
     return _fields(1, rows * cols, 1) if rows * cols > 1 else {}
 
 
 def of_tensor(values: Values) -> dict[str, Scalar]:
-    """The fields of the benchmark's mesh, (devices / tensor) x tensor: all ranks cut each weight."""
+    """Return the mesh fields for the benchmark's (devices / tensor) x tensor mesh: all ranks shard every weight."""
     return {"mesh.zero": 3} if whole("tensor_parallelism", values["tensor_parallelism"], 1) > 1 else {}
 
 
@@ -71,18 +71,20 @@ def _fields(data: int, fsdp: int, expert: int) -> dict[str, Scalar]:
 
 
 def note(before: str, fields: dict[str, Scalar], tensor: bool = False) -> str:
-    """What a mesh was taken as, for the user; empty where it is none. tensor: an axis of it cuts layers inside."""
+    """Return a line on how a mesh is mapped; empty without a mesh. tensor: the mesh has a tensor-parallel axis."""
     if not fields:
         return ""
     words = " ".join(f"{path}={value}" for path, value in fields.items())
     ranks = _ranks(fields)
-    more = "; layers are not cut inside here, so tensor multiplies fsdp (docs/scale.md)" if tensor else ""
+    more = (
+        "; tensor parallelism is not built here, so tensor multiplies fsdp (docs/scale.md)" if tensor else ""
+    )
     start = f" (--ranks={ranks})" if ranks else " (--ranks=N)"
-    return f"{before}: taken as {words}{start}{more}"
+    return f"{before}: mapped to {words}{start}{more}"
 
 
 def maxtext_note(values: Values) -> str:
-    """What the sizes of ici_* and dcn_* were taken as."""
+    """Return a line on how the ici_* and dcn_* sizes are mapped."""
     keys = [axis_key(network, axis) for network in _NETWORKS for axis in AXES]
     set_keys = [f"{key}={values[key]}" for key in keys if values.get(key) not in (None, 1, LEFT)]
     tensor = any(_size(values, network, "tensor") > 1 for network in _NETWORKS)
@@ -90,7 +92,7 @@ def maxtext_note(values: Values) -> str:
 
 
 def _ranks(fields: dict[str, Scalar]) -> int:
-    """The ranks that a mesh needs; 0 where one of its sizes is what is left."""
+    """Return the number of ranks that a mesh needs; 0 if one of its sizes is -1."""
     data, fsdp = (int(str(fields.get(f"mesh.{name}", LEFT))) for name in ("data", "fsdp"))
     return 0 if LEFT in (data, fsdp) else data * fsdp
 
@@ -106,13 +108,13 @@ def _size(values: Values, network: str, axis: str) -> int:
 
 
 def _sizes(values: Values, axes: Sequence[str]) -> int:
-    """The product of the sizes of axes in both networks; LEFT where one of them is."""
+    """Multiply the sizes of the axes over both networks; return LEFT if one of them is LEFT."""
     sizes = [_size(values, network, axis) for network in _NETWORKS for axis in axes]
     return LEFT if LEFT in sizes else math.prod(sizes)
 
 
 def devices_of(options: Mapping[str, str]) -> int:
-    """The devices typed, 1 if none were; UserError for what is no number of devices."""
+    """Return the value of --devices, 1 by default; raise UserError unless it is a valid number of devices."""
     return whole(f"[arguments] {DEVICES}", options.get(DEVICES, "1"), 1, _MOST)
 
 
@@ -121,18 +123,18 @@ def refuse_devices(of_device: bool, options: Mapping[str, str]) -> None:
     if DEVICES in options and not of_device:
         raise UserError(
             f"[arguments] {DEVICES}: expected a command with per_device_* batch sizes (base_v2.yml, tokenformer.yml, "
-            f"gpt2.yml, clm), got another one; its batch size is that of all devices: leave out {DEVICES}"
+            f"gpt2.yml, clm), got another one; its batch size is already for all devices: leave out {DEVICES}"
         )
 
 
 def ranks_of(options: Mapping[str, str], environment: Mapping[str, str]) -> int:
-    """Return the ranks that the command or a launcher starts; 1 for a single process."""
+    """Return the number of ranks that the command or a launcher starts; 1 for a single process."""
     counts = (options.get("--ranks", ""), *(environment.get(name, "") for name in reversed(PROCESS_COUNTS)))
     return max(1, *map(launcher_number, counts))
 
 
 def whole_batch(name: str, of_a_device: float, devices: int) -> int:
-    """Return the sequences of all devices together; ValueError with the way out if it is no whole number from 1."""
+    """Return the batch of all devices; raise ValueError, with a value that works, unless it is a positive integer."""
     exact = Fraction(str(of_a_device)) * devices
     if exact >= 1 and exact.denominator == 1:
         return int(exact)
@@ -147,12 +149,12 @@ def whole_batch(name: str, of_a_device: float, devices: int) -> int:
 
 
 def sequences(count: int) -> str:
-    """Return a number of sequences as text."""
+    """Format a number of sequences."""
     return f"{count:,} sequence{'s' * (count != 1)}"
 
 
 def ranks_note(devices: int, ranks: int) -> str:
-    """Return a note if several ranks share the batch of one device; empty otherwise."""
+    """Return a note if several ranks share the batch of one device, else an empty string."""
     if devices > 1 or ranks == 1:
         return ""
     return f"{ranks} ranks share this batch; type {DEVICES}={ranks} for the batch of {ranks} devices"

@@ -1,7 +1,7 @@
 """The interface of an original program: its command line, keys, weights, log lines and files.
 
-Each program is a folder here, and its __init__.py has the one object PROGRAM. A command in our own grammar imports this
-module alone.
+Each program is a folder, and its __init__.py defines the one object PROGRAM. A command in this program's own grammar
+imports only this module.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from mudd_core.run.store.metrics_file import Kind
 
 DEVICES = "--devices"
-"""The option for the devices whose per_device_* batches a run takes together."""
+"""The option for the number of devices that per_device_* batch sizes are multiplied by."""
 
 KEY_PREFIX = "M_"
-"""The beginning of the variables that set keys of a yml file."""
+"""The prefix of environment variables that set keys of a yml file."""
 
 _YML = (".yml", ".yaml")
 _KEY = re.compile(r"[A-Za-z_][\w./@]*")
@@ -45,11 +45,11 @@ _COMMAND = re.compile(r"[A-Za-z_][\w.]*")
 
 @dataclass(frozen=True)
 class CommandLine:
-    """A command line in parts, before its grammar is known.
+    """The parts of a command line, before its grammar is known.
 
     command: the first argument if it is a command, else empty. config: value of --config, or a first argument that is
-    a yml file. options: other options of this program (cli/names.py). words: all else, as typed. notes: lines for the
-    user about what was dropped before.
+    a yml file. options: other options of this program (cli/names.py). `words`: all other arguments, as typed.
+    notes: lines for the user about arguments that were dropped.
     """
 
     command: str = ""
@@ -61,91 +61,91 @@ class CommandLine:
 
 
 class Program(ABC):
-    """An original program, with a subclass in its folder. The methods import what they need."""
+    """An original program; each folder has a subclass. The methods import their modules when they are called."""
 
     name: str
-    """Its folder, which is also the value of log.style."""
+    """The name of the folder, which is also the value of log.style."""
 
     grammar: str
-    """The name of its command line in messages."""
+    """The name of its grammar, the prefix of its messages."""
 
     commands: tuple[str, ...] = ()
-    """First arguments that only this program has."""
+    """Commands that only this program has."""
 
     files: ClassVar[Mapping[str, str]] = {}
-    """Its own files that users type before the arguments, and the command that replaces each."""
+    """The scripts that users type before the arguments, and the command that replaces each."""
 
     flags = False
-    """True if its keys are typed as `--key value`."""
+    """True if keys are typed as `--key value`."""
 
     of_device = False
-    """True if it has batch sizes of one device, which --devices multiplies."""
+    """True if batch sizes are per device, so that --devices multiplies them."""
 
     systems: ClassVar[Mapping[str, str]] = {}
-    """The names that `import --system` takes for its weights, each with the module that has the SYSTEM."""
+    """The names that `import --system` accepts for its weights, each with the module that defines SYSTEM."""
 
     exports: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    """The systems for a family that Hugging Face lacks, by family; the one of published weights comes first."""
+    """The systems to export a family that transformers lacks, by family; the one with published weights comes first."""
 
     @abstractmethod
     def rows(self) -> tuple[Row, ...]:
         """Return the keys of its command line."""
 
     def claims(self, asked: CommandLine) -> bool:
-        """Return whether a command line is in its grammar."""
+        """Return whether a command line uses this grammar."""
         return asked.command in self.commands
 
     @abstractmethod
     def resolve(self, asked: CommandLine) -> Resolved:
-        """Return the command as an ordinary config, not checked yet; UserError names the key that is wrong."""
+        """Return the command as an ordinary, unchecked config; raise UserError that names a wrong key."""
 
     @abstractmethod
     def style(self, config: Config) -> type[Style]:
         """Return the class of its log lines and tags."""
 
     def metrics_kind(self, config: Config) -> Kind:
-        """Return what log.metrics_file has: our rows, or a file or a folder of the program's own objects."""
+        """Return the kind of log.metrics_file: our records, or a file or folder of the program's own objects."""
         return "rows"
 
     def compliance_log(self) -> type[ComplianceLog] | None:
-        """Return the class that writes log.mllog, if this program has that log."""
+        """Return the class that writes log.mllog; None if this program has no such log."""
         return None
 
     def write_sample(
         self, config: Config, text: Prepared, model: Model, tokenizer: Tokenizer, write: Callable[[str], None]
     ) -> bool:
-        """Write the samples of a plain `sample` as the program does; return False if it has no such format."""
+        """Write the samples of `sample` in the program's format; return False if it has none."""
         return False
 
     def validation_lines(self, result: Validation) -> list[str]:
-        """Return the lines that follow the result of `validate`."""
+        """Return the lines that `validate` prints after its result."""
         return []
 
 
 def programs() -> Iterator[Program]:
-    """Yield every program, imported."""
+    """Import and yield every program."""
     yield from Programs[Program]()
 
 
 def program_named(name: str) -> Program | None:
-    """Return the program of a value of log.style; None for the values auto and ours."""
+    """Return the program of a value of log.style; None if it names no program."""
     return Programs[Program]().named(name)
 
 
 def program_of_command(word: str) -> Program | None:
-    """Return the program whose command a first argument is."""
+    """Return the program that has the argument as a command, if any."""
     if not _COMMAND.fullmatch(word):
         return None
     return next((program for program in programs() if word in program.commands), None)
 
 
 def program_of_grammar(grammar: str) -> Program | None:
-    """Return the program of a grammar."""
+    """Return the program with this grammar, if any."""
     return next((program for program in programs() if program.grammar == grammar), None)
 
 
 def table() -> tuple[Row, ...]:
-    """Return the keys of all programs, and the variables of the environment that they read."""
+    """Return the keys of all programs, and the environment variables that they read."""
     from mudd_core.programs import environment
 
     return (*(row for program in programs() for row in program.rows()), *environment.ROWS)
@@ -161,12 +161,12 @@ def rows_of(grammar: str) -> dict[str, Row]:
 
 
 def is_yml(word: str) -> bool:
-    """Return whether an argument names a yml file, by its ending."""
+    """Return whether an argument is the name of a yml file, judged by its suffix."""
     return "=" not in word and not word.startswith("-") and word.endswith(_YML)
 
 
 def flag_names(words: Sequence[str]) -> Iterator[str]:
-    """Yield the names of `--name` arguments, with underscores."""
+    """Yield the names of `--name` arguments, with underscores instead of dashes."""
     for item in map(argument, words):
         if item.mark == "--":
             yield item.name.replace("-", "_")
@@ -181,9 +181,9 @@ def assigned_names(words: Sequence[str]) -> Iterator[str]:
 
 
 def is_our_own(asked: CommandLine) -> bool:
-    """Return whether a command line is surely in our own grammar, so that no program is imported.
+    """Return whether a command line is certainly in our own grammar, so that no program has to be imported.
 
-    Its config is a shipped one, or there is none, and every name on it is one of our fields.
+    This is so if the config is absent or a shipped one, and every name is one of our fields.
     """
     names = [*flag_names(asked.words), *assigned_names(asked.words)]
     if asked.config:
@@ -196,7 +196,7 @@ def is_our_own(asked: CommandLine) -> bool:
 
 
 def _is_shipped(config: str) -> bool:
-    """Return whether a config is one of configs/."""
+    """Return whether a config is a file in configs/."""
     try:
         file = find_config(config).resolve()
     except UserError:

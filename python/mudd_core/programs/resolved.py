@@ -1,4 +1,4 @@
-"""A command in another program's grammar as a config, with its keys and origins as text."""
+"""A command in another program's grammar as a config, and descriptions of its keys and their origins."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Resolved:
-    """An ordinary, checked config and how it came about.
+    """An ordinary config, and how it was derived from a command.
 
-    command: ours (train, validate, sample). workdir: where the run is, if the grammar decides it; empty = as usual.
-    origins: by path of our fields. notes: lines for the user, about keys that do nothing here. files: the files that
-    were read. style: value of log.style=auto. answer: text to print in place of running anything. writes: texts by path
-    that the run leaves when it starts, beside its own files. imports: folder of Hugging Face's weights, and the work
-    directory into which they are imported first (start.load_parameters_path). sweep: the end of a run of a sweep.
-    split: that validate reads, valid or test; empty for other commands. fields: of the original program, by name, for
-    the first lines of its style. tags: validate writes its tags. evaluates_start: validate evaluates the weights that
-    the config starts from.
+    command: one of train, validate, sample. workdir: the run's folder if the grammar decides it, else empty.
+    origins: by field path. notes: lines for the user about keys without effect. files: the files that were read.
+    style: the style that log.style=auto stands for. answer: a message to print instead of running anything.
+    writes: the contents, by path, of extra files that the run writes at its start.
+    imports: a transformers folder, and the work directory to import it into first (start.load_parameters_path).
+    sweep: the last action of a run of a sweep. split: valid or test for validate; empty for other commands.
+    fields: the original program's fields by name, for the first lines of its style. tags: validate writes its tags.
+    evaluates_start: validate evaluates the weights that the config starts from.
     """
 
     grammar: str
@@ -49,14 +49,14 @@ class Resolved:
 
 
 def explained_key(resolved: Resolved, name: str) -> str:
-    """Return what a key of the grammar or a field of ours decides, and where the values come from."""
+    """Return which fields a key of the grammar (or a field of the config) decides, and the origin of their values."""
     row = rows_of(resolved.grammar).get(name)
     key = None if row is None else Key(f"{row.fate}{f'; {row.text}' if row.text else ''}", row.fields)
     return explained(resolved.config, name, resolved.origins, key)
 
 
 def origin_text(resolved: Resolved) -> str:
-    """A line for each origin of values: the arguments, then each file, with the fields that it decides."""
+    """Return a line for each origin of values (arguments, files) with the fields that it decides."""
     by_place: dict[str, list[str]] = {}
     for path, origin in resolved.origins.items():
         place = "arguments" if origin.word else Path(origin.file).name

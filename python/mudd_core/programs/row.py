@@ -1,4 +1,4 @@
-"""One row of the table of keys: a name of an original program, its default there, and what becomes of it here."""
+"""A row of the table of keys: a key of an original program, its default there, and its treatment here."""
 
 from __future__ import annotations
 
@@ -16,19 +16,18 @@ Convert = Callable[[Values], Mapping[str, Scalar]]
 Note = Callable[[Values], str]
 Key = str
 
-WORKDIR, COMMAND = "(work directory)", "(command)"  # stand among the fields of keys that decide these
+WORKDIR, COMMAND = "(work directory)", "(command)"  # listed as fields of keys that decide them
 
 
 @dataclass(frozen=True)
 class Row:
     """A key of a grammar.
 
-    default: the original's; a value equal to it is never refused. fields: paths of ours that a mapped key decides.
-    text: mapped, what is converted; noted, why the key does nothing here; refused, the way out.
-    convert: our values by path, from all keys of the grammar resolved so far (this one among them, with its default
-    where it is not given); None: the value goes to the one field as it is. Both convert and note may raise ValueError
-    for a value that the key cannot have. allowed: values that a refused key takes.
-    note: a line for the user about the values, empty if there is nothing to say.
+    default: the original's default, which is always accepted. fields: config fields that a mapped key decides.
+    text: of a mapped key, its meaning; of a noted one, why it has no effect; of a refused one, the alternative.
+    convert: returns field values by path from all keys of the grammar, defaults included; None copies the value to the
+    one field. note: returns a line for the user, or an empty string. Both may raise ValueError for a wrong value.
+    allowed: further values that a refused key accepts.
     """
 
     grammar: str
@@ -43,7 +42,7 @@ class Row:
 
     @property
     def meaning(self) -> str:
-        """The text with what the fate of the key means."""
+        """Return the text, introduced by the meaning of the key's fate."""
         fates = {"noted": "does nothing here: ", "refused": "other values are refused: "}
         return fates.get(self.fate, "") + self.text
 
@@ -57,15 +56,15 @@ def mapped(
     convert: Convert | None = None,
     note: Note | None = None,
 ) -> Row:
-    """A key that decides fields of ours."""
+    """Build a key that decides fields of the config."""
     return Row(grammar, name, default, "mapped", fields, text, convert, note=note)
 
 
 def noted(grammar: str, name: Key, default: Value, text: str) -> Row:
-    """A key that is accepted and does nothing; one printed line says why."""
+    """Build a key that is accepted without effect; a printed line gives the reason."""
     return Row(grammar, name, default, "noted", text=text)
 
 
 def refused(grammar: str, name: Key, default: Value, text: str, *allowed: Value) -> Row:
-    """A key that ends with exit code 2 and the way out, for values other than its default and the allowed ones."""
+    """Build a key that only accepts its default and the allowed values; others exit with code 2 and an alternative."""
     return Row(grammar, name, default, "refused", text=text, allowed=allowed)

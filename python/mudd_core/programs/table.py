@@ -1,4 +1,4 @@
-"""Takes the keys of a command through the rows of its grammar to an ordinary config."""
+"""Conversion of the keys of a command, by the rows of its grammar, to an ordinary config."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from mudd_core.config.origins import Origin
 from mudd_core.config.values import KINDS, mismatch
 from mudd_core.programs.row import COMMAND, WORKDIR, Row, Value
 
-# Fields that may be typed beside a key that sets them: a mesh changes no number, and messages propose them.
+# Fields that may be typed together with a key that sets them: a mesh changes no result, and messages propose them.
 _CHANGEABLE = tuple(f"mesh.{name}" for name in SIZES)
 _NO_FIELDS = (COMMAND, WORKDIR)
 
 
 @dataclass(frozen=True)
 class Setting:
-    """The value of a key and where it came from. default: of the grammar; file, word: empty if none set it."""
+    """The value of a key and its origin. default: the grammar's; file, word: empty unless one of them set the value."""
 
     value: Value
     default: Value = None
@@ -32,7 +32,7 @@ class Setting:
 
 @dataclass
 class Applied:
-    """A config with the keys of a grammar taken over, unchecked."""
+    """An unchecked config after the keys of a grammar were applied."""
 
     config: Config
     origins: dict[str, Origin] = field(default_factory=dict)
@@ -46,9 +46,9 @@ def apply(
     settings: Mapping[str, Setting],
     passed: Callable[[Row], bool] = lambda row: False,
 ) -> Applied:
-    """The config with every key of the settings taken over. A key that they leave out decides nothing.
+    """Apply every key in the settings to the config; a key that is absent decides nothing.
 
-    passed: rows whose fields somebody else sets. UserError for keys that are refused or not built yet.
+    passed: true for rows whose fields the caller sets itself. Raise UserError for values that are refused.
     """
     values = {name: settings[name].value if name in settings else None for name in rows}
     defaults = {name: settings[name].default if name in settings else None for name in rows}
@@ -72,7 +72,7 @@ def apply(
 
 
 def _require_number(grammar: str, row: Row, value: Value) -> None:
-    """UserError for a number that no field holds: infinity, NaN, a whole number of more than MOST_BITS bits."""
+    """Raise UserError for a value that fits no field: infinity, NaN, or an integer of more than MOST_BITS bits."""
     if isinstance(value, float) and not math.isfinite(value):
         raise UserError(f"[{grammar}] {row.name}: expected a finite number, got {value!r}")
     if isinstance(value, int) and value.bit_length() > MOST_BITS:
@@ -82,7 +82,7 @@ def _require_number(grammar: str, row: Row, value: Value) -> None:
 
 
 def require_taken(grammar: str, row: Row, value: Value) -> None:
-    """UserError with the way out for a value that a key cannot have here."""
+    """Raise UserError, with the alternative, for a value that the key cannot have here."""
     if any(_equal(value, one) for one in (row.default, *row.allowed)):
         return
     if row.fate == "refused":
@@ -90,7 +90,7 @@ def require_taken(grammar: str, row: Row, value: Value) -> None:
 
 
 def _judged(grammar: str, row: Row, setting: Setting, values: Mapping[str, Value]) -> list[str]:
-    """Lines for the user about a key; UserError where its value is not taken."""
+    """Return lines for the user about a key; raise UserError if its value is not accepted."""
     require_taken(grammar, row, setting.value)
     try:
         note = row.note(values) if row.note else ""
@@ -104,7 +104,7 @@ def _judged(grammar: str, row: Row, setting: Setting, values: Mapping[str, Value
 
 
 def _refusal(grammar: str, row: Row, values: Mapping[str, Value], error: Exception) -> UserError:
-    """The error of a key, under the name of the key that is at fault where the text begins with one."""
+    """Return the error of a key. If the message starts with the name of another key, it stays under that name."""
     text = str(error)
     return UserError(f"[{grammar}] {text if text.split(':')[0] in values else f'{row.name}: {text}'}")
 
@@ -114,7 +114,7 @@ def _equal(one: Value, other: Value) -> bool:
 
 
 def _converted(grammar: str, row: Row, values: Mapping[str, Value]) -> Mapping[str, Scalar]:
-    """Our values by path of one key."""
+    """Return the config values that one key decides, by path."""
     try:
         if row.convert is not None:
             return row.convert(values)
@@ -129,7 +129,7 @@ def _converted(grammar: str, row: Row, values: Mapping[str, Value]) -> Mapping[s
 
 
 def _quietly(grammar: str, row: Row, defaults: Mapping[str, Value]) -> Mapping[str, Scalar]:
-    """What the key comes to by the grammar's defaults alone; nothing where these do not fit together."""
+    """Return the values of a key from the grammar's defaults alone; none if the defaults contradict each other."""
     try:
         return _converted(grammar, row, defaults)
     except UserError:
@@ -137,7 +137,7 @@ def _quietly(grammar: str, row: Row, defaults: Mapping[str, Value]) -> Mapping[s
 
 
 def _with(grammar: str, row: Row, config: Config, path: str, value: Scalar) -> Config:
-    """The config with a field set, the value as the field's type."""
+    """Return the config with a field set to the value, converted to the field's type."""
     info = next((info for info in walk(config) if info.path == path), None)
     if info is None:
         raise UserError(f"[{grammar}] {row.name}: a model of family {config.model.family} has no {path}")
@@ -153,7 +153,7 @@ def _with(grammar: str, row: Row, config: Config, path: str, value: Scalar) -> C
 def with_own_words(
     grammar: str, applied: Applied, words: Sequence[str], known: Sequence[str] = ()
 ) -> Applied:
-    """The same with overrides of this program's own fields on top; UserError where a key has set the field too."""
+    """Add overrides of this program's own fields; raise UserError if a key has set the same field."""
     overrides = split_words(list(words), applied.config, known)
     origins, notes = dict(applied.origins), list(applied.notes)
     for item in overrides:
@@ -161,7 +161,7 @@ def with_own_words(
         if before is not None and before.word:
             if item.path not in _CHANGEABLE:
                 raise UserError(f"[{grammar}] {item.path} is given twice: {before.word} and {item.word}")
-            notes.append(f"{item.word}: in place of what {before.word} sets")
+            notes.append(f"{item.word}: replaces the value that {before.word} sets")
         default = before.default if before is not None else None
         origins[item.path] = Origin(default, "", item.word)
     return Applied(apply_overrides(applied.config, overrides), origins, notes)

@@ -88,7 +88,7 @@ def test_a_mesh_of_an_original_trains_on_four_ranks(name: str) -> None:
     result = found(file, *words)
     mesh = result.config.mesh
     assert (mesh.data, mesh.fsdp, mesh.expert, mesh.zero) == (data, fsdp, expert, zero)
-    taken = [note for note in result.notes if ": taken as mesh." in note]
+    taken = [note for note in result.notes if ": mapped to mesh." in note]
     assert len(taken) == (0 if name == "benchmark experts" else 1)  # mudd_core's own fields need no note
     assert ("tensor multiplies fsdp" in "".join(taken)) == ("tensor" in name)
     assert (
@@ -104,7 +104,7 @@ def test_sizes_of_one_and_of_what_is_left_decide_nothing() -> None:
         mesh = found(file, *words).config.mesh
         assert (mesh.data, mesh.fsdp, mesh.expert, mesh.zero) == (-1, -1, 1, 1)
     same = found("base_v2.yml", *MUDD, "ici_fsdp_parallelism=-1", "ici_tensor_parallelism=1")
-    assert same.config.mesh.zero == 1 and not [note for note in same.notes if "taken as" in note]
+    assert same.config.mesh.zero == 1 and not [note for note in same.notes if "mapped to" in note]
 
 
 def test_a_field_of_ours_may_keep_whole_weights() -> None:
@@ -116,7 +116,7 @@ def test_a_field_of_ours_that_a_message_proposes_may_be_typed_beside_the_key() -
     for file, words in (("base_v2.yml", (*MUDD, "ici_fsdp_parallelism=4")), (MU, ("n_mesh_rows=4",))):
         other = found(file, *words, "mesh.data=-1", "mesh.fsdp=-1")
         assert str(mesh_of(other.config, 8)) == "data 1 x fsdp 8"
-        assert f"mesh.fsdp=-1: in place of what {words[-1]} sets" in other.notes
+        assert f"mesh.fsdp=-1: replaces the value that {words[-1]} sets" in other.notes
 
 
 REFUSED = [
