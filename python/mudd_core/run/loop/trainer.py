@@ -148,8 +148,9 @@ class Trainer(Hinted):
 
     @alone
     def step(self, batch: Mapping[str, Array] | None = None) -> StepRecord:
-        """Make one update, and return its record. batch: train.batch_size by train.seq_len; None: the run's next batch.
+        """Make one update, and return its record.
 
+        batch: train.batch_size sequences of train.seq_len tokens; None uses the run's next batch.
         Raise StopRequestedError if a stop request dropped the update, and DivergedError after too many bad updates. If
         a skipped update makes the run go back to a checkpoint, step_done is below the record's step.
         """
@@ -170,8 +171,8 @@ class Trainer(Hinted):
 
         steps: the largest count of further updates; None for all. The next call continues with the same bits as a run
         without the interruption. progress: show a line and the curve in a notebook, elsewhere one line on standard
-        error; a Trainer with a `progress` prints only there. Ctrl-C in a notebook or script finishes the step, then
-        raises KeyboardInterrupt; fit() continues from that step. Raise SaveError if the last save failed.
+        error; a Trainer with a `progress` prints only there. Ctrl-C in a notebook or script ends the step, saves,
+        and then raises KeyboardInterrupt; another fit() continues. Raise SaveError if the last save failed.
         """
         self._require_open()
         if steps is not None and not hasattr(steps, "__index__"):

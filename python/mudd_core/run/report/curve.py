@@ -82,7 +82,7 @@ class Curve:
 def curve(title: str, name: str, metrics: Metrics, validations: Metrics) -> Curve:
     """Return the curve of a metric, with the validations as dots if it is the loss.
 
-    A metric that neither table has gives a curve without lines.
+    The curve has no line if neither table has the metric.
     """
     dots: dict[str, Points] = {}
     if name == "loss" and validations.rows:

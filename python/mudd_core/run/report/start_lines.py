@@ -21,9 +21,9 @@ class Start:
     """The facts of a run just before its first update, or before its first update after a resume.
 
     machine: threads, level and ranks. tokens: of the training text, 0 if unknown. validated: tokens of one validation.
-    vocabulary: size of the model's vocabulary. has_text: whether the data are read already. seconds: estimated time to
-    the end of the run. measured: whether `seconds` is based on steps of this run. described: lines about the data, for
-    the log. changed: fields that differ from the last start.
+    vocabulary: size of the model's vocabulary. has_text: whether the data are read already. has_tokenizer: whether they
+    have a tokenizer. seconds: estimated time to the end of the run. measured: whether `seconds` is based on steps of
+    this run. described: lines about the data, for the log. changed: fields that differ from the last start.
     """
 
     config: Config
