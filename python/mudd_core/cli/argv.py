@@ -91,7 +91,7 @@ class Invocation:
                 continue
             value = arguments.value() if item.value is None else item.value
             if value is None:
-                raise UserError(f"[arguments] {item.option}: expected a value behind it")
+                raise UserError(f"[arguments] {item.option}: expected a value after it")
             found.options[item.option] = value
         return found
 
@@ -168,7 +168,7 @@ def _value_after(option: str, arguments: Arguments) -> str:
     if wanted and (value := arguments.value()) is not None:
         return value
     if wanted:
-        raise UserError(f"[arguments] {option}: expected {wanted} behind it")
+        raise UserError(f"[arguments] {option}: expected {wanted} after it")
     return ""
 
 

@@ -50,7 +50,7 @@ def run(request: Request, ranks: Ranks | None = None) -> int:
     if ranks.first and (request.command != "train" or request.options.keys() & {"--plan", "--params"}):
         say_notes(request)
     if "--node-memory" in request.options and "--plan" not in request.options:
-        raise UserError("[arguments] --node-memory: expected --plan beside it, which plans for such machines")
+        raise UserError("[arguments] --node-memory: expected --plan with it, which plans for such machines")
     if request.command == "train" and "--plan" in request.options:
         from mudd_core.data.source_check import check_sources
 

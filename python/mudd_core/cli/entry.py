@@ -242,7 +242,7 @@ def _information(request: Request, words: Sequence[str]) -> str:
         return main_help.version()
     wanted = request.options["--help"]
     if wanted not in ("", "all"):
-        raise UserError(f"[arguments] --help: expected nothing or all behind it, got '{wanted}'")
+        raise UserError(f"[arguments] --help: expected nothing or all after it, got '{wanted}'")
     file = request.options.get("--config")
     config = None if file is None else config_of(file, request.words)
     if wanted == "all":

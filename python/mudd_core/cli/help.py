@@ -20,12 +20,12 @@ SIGTERM, or a file STOP in the work directory) saves and exits with code 75.""",
     "validate": """Prints loss and bits per byte of a run's checkpoint on the held-out text. RUN is its folder,
 or that of a checkpoint; --workdir names it too, --config the one in its default folder. Its saved config is used;
 overrides may set what may change on resume.""",
-    "sample": """Writes text with a run's checkpoint, as it is generated. RUN is its folder, or that of a checkpoint;
---workdir names it too, --config the one in its default folder. Overrides may set what may change on resume.
-A text ends with its document, before a --stop text, at sample.max_tokens, or at the model's longest sequence. Lines of
---- separate the texts. With --interactive Ctrl-C ends an answer. Control characters are written as \\xNN.""",
+    "sample": """Prints text that a run's checkpoint generates, token by token. RUN is the folder of the run or of a
+checkpoint; --workdir names it too, --config the one in its default folder. Overrides may set what may change on resume.
+A sample ends with its document, before a --stop string, at sample.max_tokens, or at the model's longest sequence. Lines
+of --- separate samples. With --interactive Ctrl-C ends an answer. Control characters are written as \\xNN.""",
     "data": """Builds the token cache of the config's text, if it is missing, and prints its hash, tokenizer and sizes.
-With --workdir and no --config, that of the run there.""",
+With --workdir and without --config, the cache of that run.""",
     "report": """Prints what a work directory holds: config, validation losses, the loss curve in characters, the last
 rows of the metrics, checkpoints. RUN is its folder; --workdir names it too, --config the one in its default
 folder. --html writes one page with curves, the time line and the config instead; it loads nothing from elsewhere, and

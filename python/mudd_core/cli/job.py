@@ -53,14 +53,14 @@ def requested_job(asked: Invocation) -> JobRequest:
             f"of it; leave out {' and '.join(found)}"
         )
     if "--ranks" not in found:
-        raise UserError(f"[arguments] {next(iter(found))}: expected --ranks=N beside it")
+        raise UserError(f"[arguments] {next(iter(found))}: expected --ranks=N with it")
     hosts = tuple(host for host in found.get("--hosts", "").split(",") if host)
     if any(not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", host) for host in hosts):
         hosts = ()
     if "--hosts" in found and not hosts:
         raise UserError(
             f"[arguments] --hosts: expected names with commas between them, got '{found['--hosts']}'; "
-            "ranks are dealt out evenly, so hosts have no slots"
+            "ranks are distributed evenly, so hosts have no slots"
         )
     ranks = whole("[arguments] --ranks", found["--ranks"], 1, 1024)
     if len(hosts) > ranks:
@@ -75,7 +75,7 @@ def _require_hosts_with_ranks(job: Job) -> None:
     """Raise UserError for a host that is named twice, and for hosts without a rank."""
     if twice := [host for host in dict.fromkeys(job.hosts) if job.hosts.count(host) > 1]:
         raise UserError(
-            f"[arguments] --hosts: {twice[0]} is named twice; ranks are dealt out evenly over its names"
+            f"[arguments] --hosts: {twice[0]} is named twice; ranks are distributed evenly over its names"
         )
     if job.hosts and (used := -(-job.ranks // job.on_a_host)) < len(job.hosts):
         raise UserError(

@@ -13,7 +13,7 @@ COMMANDS = {
 TOOLS: dict[str, tuple[str, str]] = {
     "import": (
         "mudd_core.tools.import_weights.command",
-        "a run out of a Hugging Face folder or another program's weights",
+        "a run from a Hugging Face folder or another program's weights",
     ),
     "tune": (
         "mudd_core.cli.tune.command",
@@ -28,10 +28,10 @@ TOOLS: dict[str, tuple[str, str]] = {
         "mudd_core.programs.jax_lm.preprocess.command",
         "Parquet files of training rows out of documents",
     ),
-    "data convert": ("mudd_core.tools.convert.command", "files of one format out of another"),
+    "data convert": ("mudd_core.tools.convert.command", "files of one format from another"),
     "data inspect": ("mudd_core.tools.convert.inspect", "format, records and lengths of files"),
     "data show": ("mudd_core.tools.data_show", "the rows that a step trains on, as text"),
-    "grow": ("mudd_core.tools.grow_command", "a TokenFormer with more slots out of a trained one"),
+    "grow": ("mudd_core.tools.grow_command", "a TokenFormer with more slots from a trained one"),
     "weights": (
         "mudd_core.tools.mix_weights",
         "what each block of a MUDDFormer reads of earlier states, as HDF5 and SVG",
@@ -71,12 +71,12 @@ OPTIONS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     ),
     "--hosts": (
         "A,B",
-        "hosts that the ranks are dealt out to; default this one",
+        "hosts that run the ranks; default this one",
         ("train", "validate", "sample"),
     ),
     "--max-restarts": (
         "K",
-        "start the ranks again so often after a lost rank or host; default 0",
+        "number of restarts after a lost rank or host; default 0",
         ("train",),
     ),
     "--devices": (
@@ -88,11 +88,11 @@ OPTIONS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "--params": ("", "print every parameter with its role, decay and rate; train nothing", ("train",)),
     "--explain": ("FIELD", "print where the value of a config field comes from; train nothing", ("train",)),
     "--prompt": ("TEXT", "beginning of the text, - for standard input; default a new document", ("sample",)),
-    "--prompt-file": ("FILE", "the same out of a file", ("sample",)),
+    "--prompt-file": ("FILE", "the same from a file", ("sample",)),
     "--prompt-lines": ("FILE", "a prompt on each line of a file, - for standard input", ("sample",)),
     "--interactive": ("", "answer each line that is typed, until an empty line or Ctrl-D", ("sample",)),
-    "--num-samples": ("N", "texts for each prompt, each with the next seed; default 1", ("sample",)),
-    "--stop": ("TEXT", "end a text before this one, which is not written; may be repeated", ("sample",)),
+    "--num-samples": ("N", "samples for each prompt, each with the next seed; default 1", ("sample",)),
+    "--stop": ("TEXT", "end a sample before this string, which is not printed; may be repeated", ("sample",)),
     "--tokenizer": ("PATH", "tokenizer of the ids of a run that has none", ("sample", "report")),
     "--trust-code": (
         "",
@@ -100,7 +100,7 @@ OPTIONS: dict[str, tuple[str, str, tuple[str, ...]]] = {
         (),
     ),
     "--html": ("[FILE]", "write a page of the run; default report.html in its folder", ("report",)),
-    "--split": ("NAME", "valid (the default) or test, the rows behind those", ("validate",)),
+    "--split": ("NAME", "valid (the default) or test, the sequences after those", ("validate",)),
     "--step": (
         "N",
         "this checkpoint instead of the newest; best: of the lowest validation loss",

@@ -169,7 +169,7 @@ class Tee:
             if not self._failed:
                 self._failed = True
                 with contextlib.suppress(OSError):
-                    print(f"warning: {self._path}: {error.strerror}; the run goes on", file=sys.stderr)
+                    print(f"warning: {self._path}: {error.strerror}; the run continues", file=sys.stderr)
 
     def close(self) -> None:
         """Copy the rest of the last line; raise SaveError if buffered output cannot be written."""

@@ -201,7 +201,7 @@ def _saved(config: Config, summary: Summary) -> str:
     if not config.train.save:
         return ", not saved (train.save=false): its updates are lost"
     if config.train.save_policy == "best":
-        return "; the checkpoint is that of the best validation, later updates are lost"
+        return "; the checkpoint is from the best validation, later updates are lost"
     return ", saved" if summary.step else ""
 
 

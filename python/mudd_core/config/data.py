@@ -68,13 +68,13 @@ class DataConfig:
     )
     loss_on: str = opt(
         "assistant",
-        "chat: which tokens count: all turns of the assistant, the last one, or everything",
+        "chat: targets of the loss: all turns of the assistant, the last one, or everything",
         choices=("assistant", "last", "all"),
         later=True,
     )
     too_long: str = opt(
         "drop",
-        "chat: examples of more than train.seq_len + 1 tokens: drop, cut from the left behind the system turn, or fail",
+        "chat: examples of more than train.seq_len + 1 tokens: drop, truncate after the system turn, or fail",
         choices=("drop", "cut", "fail"),
         later=True,
     )
@@ -138,7 +138,7 @@ class DataConfig:
 class HubConfig:
     """The Hugging Face hub."""
 
-    online: bool = opt(False, "look up names over the network where they are not on this machine", free=True)
+    online: bool = opt(False, "look up names over the network if they are not on this machine", free=True)
 
 
 @dataclass(frozen=True)

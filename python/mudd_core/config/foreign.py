@@ -92,11 +92,11 @@ _NOTES = {
     "a config names the model; the command import takes weights": "model_name_or_path",
     "type --ranks=N, and --hosts=A,B for several machines": "nnodes node_rank local_rank master_addr master_port "
     "rdzv_backend rdzv_endpoint standalone hostfile num_nodes",
-    "docs/parallel.md says what is cut instead: mesh.zero=3 holds larger models": "tp tensor_parallel_size "
+    "docs/parallel.md explains the alternative: mesh.zero=3 shards larger models": "tp tensor_parallel_size "
     "tensor_model_parallel_size pp pipeline_model_parallel_size context_parallel_size",
     "1 cuts the state of the optimizer, 3 gradients and weights too": "zero_stage",
     "type --ranks=N; docs/parallel.md says how they share the work": "deepspeed fsdp_config ici_fsdp_parallelism",
-    "it counts the sequences of one pass: batch size / accumulation steps": "gradient_accumulation_steps "
+    "it is the number of sequences of one pass: batch size / accumulation steps": "gradient_accumulation_steps "
     "grad_accum_steps accumulate_grad_batches grad_accumulation",
     "it is a number of steps": "warmup_ratio warmup_steps_fraction",
     "it is a fraction of optim.lr": "min_lr",

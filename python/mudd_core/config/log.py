@@ -14,7 +14,7 @@ class LogConfig:
 
     style: str = opt(
         "auto",
-        "program whose lines and tags are written; auto = that of the command's grammar, else ours",
+        "program whose lines and tags are written; auto = by the command's grammar, else ours",
         choices=("auto", "ours", *NAMES),
         free=True,
     )
@@ -30,7 +30,7 @@ class LogConfig:
     batches: bool = opt(False, "add a hash of each step's ids to its row, to compare two runs", free=True)
     flush_every: int = opt(
         10,
-        "hand TensorBoard rows to the system every so many steps; metrics.jsonl never waits",
+        "steps between writes to TensorBoard files; metrics.jsonl never waits",
         "steps",
         low=1,
         free=True,

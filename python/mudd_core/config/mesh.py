@@ -15,7 +15,7 @@ MOST_RANKS = 1024  # logical shards of a run; each rank has at least one
 NOT_BUILT = {
     "pipeline": "pipeline stages are not built yet",
     "context": "cutting a sequence moves 1.6 to 29 times what its computation takes (docs/scale.md)",
-    "tensor": "cutting inside layers takes 8 transfers of T x D a layer, none behind compute (docs/scale.md)",
+    "tensor": "sharding inside layers needs 8 transfers of T x D a layer, none overlapped with compute (docs/scale.md)",
 }
 
 
@@ -99,15 +99,15 @@ class DistConfig:
 
     node: str = opt(
         "host",
-        "host: ranks of one machine share weights and gradients in memory; rank: each rank is a node of its "
-        "own and only messages are used",
+        "host: ranks of one machine share weights and gradients in memory; rank: each rank is a "
+        "separate node and only messages are used",
         choices=("host", "rank"),
         free=True,
     )
     isa: str = opt(
         "common",
-        "only for train.precision=bf16, whose bits are those of the CPU's unit: common: all ranks use the best unit "
-        "that all have; same: ranks with different units are refused",
+        "only for train.precision=bf16, whose bits depend on the CPU's instructions: common: all ranks use the best "
+        "ones that all have; same: ranks with different ones are rejected",
         choices=("common", "same"),
         free=True,
     )

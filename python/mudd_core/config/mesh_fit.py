@@ -77,8 +77,9 @@ def mesh_faults(config: Sections) -> list[str]:
             faults.append(f"[mesh] {name}: expected -1 (what is left) or at least 1, got 0")
     if mesh.zero == 2:
         faults.append(
-            "[mesh] zero=2 is not built: beside zero=1 it saves 4 bytes a parameter and costs a reduce-scatter of the "
-            "gradients in each graph run; use mesh.zero=1, or mesh.zero=3, which cuts weights, too (docs/parallel.md)"
+            "[mesh] zero=2 is not built: compared with zero=1 it saves 4 bytes a parameter and costs a reduce-scatter "
+            "of the gradients in each graph run; use mesh.zero=1, or mesh.zero=3, which shards weights, too "
+            "(docs/parallel.md)"
         )
     if 0 < mesh.expert_room < 1:
         faults.append(f"[mesh] expert_room: expected 0 or at least 1, an even load, got {mesh.expert_room}")

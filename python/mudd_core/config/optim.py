@@ -129,7 +129,7 @@ class OptimConfig:
     muon_adjust_lr: str = _setting("muon_adjust_lr")
     groups: str = opt(
         "",
-        "parameters with an optimizer of their own, such as 'lion: head, lr_factor=0.1; sgd: role=gain, "
+        "parameters with another optimizer, such as 'lion: head, lr_factor=0.1; sgd: role=gain, "
         "blocks.0.*': patterns as in train.trainable or roles, then settings (lr_factor times lr; weight_decay, beta1, "
         "beta2, momentum); all others follow optim.name; empty = none",
         later=True,

@@ -114,7 +114,7 @@ def _dashed(
     if (value := rest.value()) is None:
         choices = next((info.choices for info in infos if info.path == path), ())
         expected = f"one of {', '.join(map(str, choices))}" if choices else "a value"
-        raise UserError(f"[arguments] {word}: expected {expected} behind it")
+        raise UserError(f"[arguments] {word}: expected {expected} after it")
     return Override(path, value, word)
 
 

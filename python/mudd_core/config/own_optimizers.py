@@ -83,9 +83,7 @@ def register_optimizer(update: _Update, *, state: Sequence[str] = ("m",), whole:
     file = file_of_module(update.__module__)
     full = f"{file.file}:{name}" if file is not None else name
     if full in OPTIMIZERS or not name.isidentifier():
-        raise ValueError(
-            f"[register_optimizer] update: expected a function with a name of its own, got '{full}'"
-        )
+        raise ValueError(f"[register_optimizer] update: expected a function with a unique name, got '{full}'")
     own = OwnOptimizer(full, update, names, whole, settings, file)
     own.enter()
     if file is not None:

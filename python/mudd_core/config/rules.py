@@ -127,7 +127,7 @@ def _start_faults(start: StartConfig) -> list[str]:
         faults.append("start.load_parameters_path: expected a path, as the other fields of start are set")
     if start.keep_step and not start.keep_optimizer:
         faults.append(
-            "start.keep_step: expected start.keep_optimizer=true with it, as a run that goes on has both"
+            "start.keep_step: expected start.keep_optimizer=true with it, as a resumed run has both"
         )
     return faults
 
@@ -226,9 +226,7 @@ def tune_faults(config: Sections) -> list[str]:
     if lora.init == "pissa" and not lora.alpha > 0:
         faults.append(f"lora.alpha: expected more than 0 for lora.init=pissa, got {lora.alpha:g}")
     if lora.init == "pissa" and lora.start_from:
-        faults.append(
-            "lora.start_from: lora.init=pissa takes adapters out of the base; leave one of the two out"
-        )
+        faults.append("lora.start_from: lora.init=pissa computes adapters from the base; omit one of the two")
     if lora.init == "pissa" and config.mesh.zero == 3:
         faults.append(f"lora.init: {PISSA.why}")
     for name in ("keep_optimizer", "keep_step"):

@@ -26,7 +26,7 @@ class LossConfig:
 
     normalize: str = opt(
         "valid",
-        "denominator: targets that count, all slots, or the mean over micro-batches of their means",
+        "denominator: counted targets, all positions, or the mean over micro-batches of their means",
         choices=("valid", "all_slots", "micro_mean"),
     )
 
@@ -36,14 +36,14 @@ class EvalConfig:
     """Validation."""
 
     max_batches: int = opt(
-        0, "batches of every validation, that of `validate` too; 0 = all", "batches", low=0, free=True
+        0, "batches of every validation, including `validate`; 0 = all", "batches", low=0, free=True
     )
     batch_size: int = opt(
         0, "sequences in one validation batch; 0 = train.batch_size", "sequences", low=0, free=True
     )
     protocol: str = opt(
         "auto",
-        "which rows are validated, and what their mean is over; auto = that of data.pipeline",
+        "sequences that are validated, and the form of their mean; auto = by data.pipeline",
         choices=("auto", *PROTOCOLS),
         later=True,
     )
@@ -57,7 +57,7 @@ class EvalConfig:
     )
     every_tokens: int = opt(
         0,
-        "validate every so many tokens; 0 = train.eval_every counts",
+        "validation interval in tokens; 0 = use train.eval_every",
         "tokens",
         low=0,
         high=2**62,
@@ -74,14 +74,14 @@ class SampleConfig:
 
     every: int = opt(
         0,
-        "write a text at the first validation of every so many steps, and at the last one; 0 = never",
+        "print a sample at the first validation of every N steps, and at the last one; 0 = never",
         "steps",
         low=0,
         free=True,
     )
     prompt: str = opt(
         "",
-        "beginning of those texts, and of the command sample without --prompt; empty = a new document",
+        "prompt of those samples, and of the command sample without --prompt; empty = a new document",
         free=True,
     )
     temperature: float = opt(0.8, "divides the logits; 0 = always the likeliest token", low=0.0, free=True)
@@ -93,13 +93,13 @@ class SampleConfig:
     seed: int = opt(0, "seed of the draws", low=0, high=_SEEDS, free=True)
     window: str = opt(
         "stop",
-        "at the longest sequence: stop writing, or go on in a ring of its positions",
+        "at the longest sequence: stop, or continue in a ring of its positions",
         choices=("stop", "ring"),
         free=True,
     )
     bos: bool = opt(
         True,
-        "begin a prompt with the BOS token, where the tokenizer that came with the weights adds one",
+        "start a prompt with the BOS token if the tokenizer that came with the weights adds one",
         free=True,
         later=True,
     )
@@ -111,7 +111,7 @@ class SampleConfig:
     )
     prompt_tokens: int = opt(
         128,
-        "tokens of a validation row that --mode=sample of mu-Transformer's grammar goes on from",
+        "tokens of a validation sequence that --mode=sample of mu-Transformer's grammar continues",
         "tokens",
         low=1,
         free=True,
@@ -141,7 +141,7 @@ class StartConfig:
     )
     keep_step: bool = opt(
         False,
-        "go on at the step of what is loaded too, as a run that is resumed; needs keep_optimizer",
+        "continue at the step of the loaded weights, as a resumed run; needs keep_optimizer",
         later=True,
     )
     force: bool = opt(

@@ -77,7 +77,7 @@ class TrainConfig:
     )
     save_every: int = opt(
         0,
-        "save a checkpoint every so many updates; 0 = only at the end",
+        "updates between checkpoints; 0 = save only at the end",
         "steps",
         low=0,
         free=True,
@@ -85,7 +85,7 @@ class TrainConfig:
     )
     eval_every: int = opt(
         0,
-        "validate every so many updates; 0 = only at the end",
+        "updates between validations; 0 = validate only at the end",
         "steps",
         low=0,
         free=True,
@@ -93,7 +93,7 @@ class TrainConfig:
     )
     period_start: int = opt(
         0,
-        "updates before the periods of save_every and eval_every begin; 1 counts steps from 0",
+        "updates before the periods of save_every and eval_every start; 1 counts steps from 0",
         "steps",
         low=0,
         free=True,
@@ -101,7 +101,7 @@ class TrainConfig:
     )
     log_every: int = opt(
         10,
-        "write a metrics row and a progress line every so many updates",
+        "updates between entries of metrics.jsonl and progress lines",
         "steps",
         low=1,
         free=True,
@@ -125,14 +125,14 @@ class TrainConfig:
     )
     keep_best: bool = opt(
         False,
-        "save after each validation that is the best one so far, and keep that checkpoint beside the newest ones; "
-        "--step=best reads it",
+        "save after each validation that is the best one so far, and keep that checkpoint in addition to the newest "
+        "ones; --step=best reads it",
         free=True,
         later=True,
     )
     patience: int = opt(
         0,
-        "end the run after so many validations in a row whose loss is not below the best one; 0 = never",
+        "end the run after N consecutive validations whose loss is not below the best one; 0 = never",
         "validations",
         low=0,
         free=True,
@@ -143,7 +143,7 @@ class TrainConfig:
     )
     save_policy: str = opt(
         "every",
-        "every: save each save_every updates; best: only where a validation is the best one of the run",
+        "every: save each save_every updates; best: only if a validation is the best one of the run",
         choices=("every", "best"),
         later=True,
     )
@@ -181,14 +181,14 @@ class TrainConfig:
     )
     frozen_dtype: str = opt(
         "stored",
-        "type that frozen matrices and tables are kept in; equal values give equal results in each: stored = "
-        "that of the file or checkpoint they come from, else fp32; bf16 and fp16 round what does not fit, and say so",
+        "type of stored frozen matrices and tables; equal values give equal results in each: stored = as in "
+        "the file or checkpoint they come from, else fp32; bf16 and fp16 round what does not fit, and say so",
         choices=("stored", "fp32", "bf16", "fp16"),
         later=True,
     )
     epochs: int = opt(
         0,
-        "length as passes over the data, in place of train.steps, with a validation and a save behind each; 0 = "
+        "length as passes over the data, in place of train.steps, with a validation and a save after each; 0 = "
         "train.steps counts",
         "epochs",
         low=0,
@@ -201,9 +201,7 @@ class TrainConfig:
         free=True,
         later=True,
     )
-    profile: str = opt(
-        "", "FROM:TO: write a trace of the steps behind FROM up to TO; empty = none", free=True
-    )
+    profile: str = opt("", "FROM:TO: write a trace of the steps after FROM up to TO; empty = none", free=True)
     # The same value in logical shards: name and unit of the field in earlier versions.
     micro_batch: InitVar[int] = -1
 

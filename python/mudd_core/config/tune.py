@@ -16,7 +16,7 @@ class TuneConfig:
 
     method: str = opt(
         "full",
-        "lora: adapters beside the frozen weights of start.load_parameters_path; full: all parameters, or those of "
+        "lora: adapters for the frozen weights of start.load_parameters_path; full: all parameters, or those in "
         "train.trainable; last:N: the last N blocks",
         later=True,
     )
@@ -50,7 +50,7 @@ class LoraConfig:
     )
     start_from: str = opt(
         "",
-        "adapters to begin with instead: a run of adapters, a step of one, or safetensors by our names; empty = none",
+        "other initial adapters: a run of adapters, a step of one, or safetensors by our names; empty = none",
         free=True,
         later=True,
     )

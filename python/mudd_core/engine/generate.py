@@ -34,7 +34,8 @@ def ring_positions(config: ModelConfig, needed: int, window: str) -> int:
         return 0
     if config.positions_end:
         raise ValueError(
-            f"[generate] window=ring: needs rotary positions; those of this {config.family} end at {config.max_seq_len}"
+            f"[generate] window=ring: needs rotary positions; the positions of this {config.family} end at "
+            f"{config.max_seq_len}"
         )
     if needed > LONGEST:
         raise ValueError(f"[generate] window=ring: expected at most {LONGEST} tokens in all, got {needed}")

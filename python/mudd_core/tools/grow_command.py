@@ -1,4 +1,4 @@
-"""Makes a TokenFormer with more slots out of a trained one, as the first checkpoint of a new run."""
+"""Makes a TokenFormer with more slots from a trained one, as the first checkpoint of a new run."""
 
 from __future__ import annotations
 

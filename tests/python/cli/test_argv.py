@@ -71,7 +71,7 @@ def test_the_options_of_a_job_are_told_apart() -> None:
 def test_parsing_refuses_nothing_and_a_reader_what_it_needs() -> None:
     asked = parse(["sample", "--prompt"])
     assert isinstance(asked, Invocation)
-    with pytest.raises(UserError, match="--prompt: expected TEXT behind it"):
+    with pytest.raises(UserError, match="--prompt: expected TEXT after it"):
         _ = asked.given
-    with pytest.raises(UserError, match="--ranks: expected a value behind it"):
+    with pytest.raises(UserError, match="--ranks: expected a value after it"):
         _ = parse(["train", "--ranks"]).job

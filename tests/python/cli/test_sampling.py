@@ -115,7 +115,7 @@ def test_the_default_length_needs_no_note(run: Path) -> None:
     ("words", "says"),
     [
         (["--stop="], "--stop: expected a text, got an empty one"),
-        (["--stop"], "--stop: expected TEXT behind it"),
+        (["--stop"], "--stop: expected TEXT after it"),
         (["--interactive", "--prompt=x"], "--interactive: expected it without --prompt, got both"),
         (["--prompt-lines=a", "--prompt-file=b"], "--prompt-lines: expected it without --prompt-file"),
         (["--prompt-lines=none.txt"], "the prompt in none.txt cannot be read"),

@@ -126,7 +126,7 @@ def test_values_follow_the_type_of_the_field() -> None:
         (["model.tie_embeddings=2"], "expected true or false"),
         (["train.steps"], "neither a command nor name=value"),
         (["~train.steps"], "cannot be removed"),
-        (["--steps"], "expected a value behind it"),
+        (["--steps"], "expected a value after it"),
         (["train.steps=0"], "train.steps: expected at least 1, got 0"),
         (["optim.schedule=cos"], "expected one of constant, cosine, linear, wsd"),
         (["model.d_model=130"], "multiple of model.n_head (4), got 130"),
@@ -191,9 +191,9 @@ def test_a_suggestion_is_never_the_name_that_was_refused(
 
 def test_a_flag_without_its_value_has_the_values_there_are(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--config=tiny.py", "--plan", "--precision"]) == 2
-    assert "--precision: expected one of fp32, bf16 behind it" in capsys.readouterr().err
+    assert "--precision: expected one of fp32, bf16 after it" in capsys.readouterr().err
     assert main(["--config=tiny.py", "--plan", "--steps"]) == 2
-    assert "--steps: expected a value behind it" in capsys.readouterr().err
+    assert "--steps: expected a value after it" in capsys.readouterr().err
 
 
 def test_every_field_has_a_short_option() -> None:

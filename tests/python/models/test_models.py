@@ -129,7 +129,9 @@ def test_a_ring_of_keys_goes_on_behind_the_longest_sequence(name: str) -> None:
 def test_a_ring_needs_rotary_positions_and_room() -> None:
     gpt2, llama = make("gpt2")[0], make("llama_gqa")[0]
     assert len(list(gpt2.generate([1], max_tokens=39, window="ring"))) == 39  # short enough without a ring
-    with pytest.raises(ValueError, match="window=ring: needs rotary positions; those of this gpt2 end at 40"):
+    with pytest.raises(
+        ValueError, match="window=ring: needs rotary positions; the positions of this gpt2 end at 40"
+    ):
         gpt2.generate([1], max_tokens=41, window="ring")
     with pytest.raises(ValueError, match=r"window=ring: expected at most 1600000 tokens in all"):
         llama.generate([1], max_tokens=1_600_000, window="ring")

@@ -31,7 +31,7 @@ _WARM_UP = 0.03
 _TOKENS_AT_ONCE = 2048  # tokens of a graph run
 _RATES = {"lora": 2e-4, "full": 2e-5}
 _WHY_RATE = {
-    "lora": "the usual rate of adapters, ten times that of whole weights",
+    "lora": "the usual rate of adapters, ten times the rate of whole weights",
     "full": "small against the weights, so that the base keeps what it knows",
 }
 
@@ -100,7 +100,7 @@ def recipe_of(
 
 def _choose_method(recipe: Recipe) -> None:
     recipe.choose(
-        "tune.method", "lora", "adapters beside frozen weights: little memory, the base stays as it is"
+        "tune.method", "lora", "adapters with frozen weights: little memory, the base stays as it is"
     )
     kind = "lora" if recipe.config.tune.method == "lora" else "full"
     recipe.choose("optim.lr", _RATES[kind], _WHY_RATE[kind])

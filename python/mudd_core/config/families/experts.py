@@ -28,7 +28,7 @@ class ExpertFields(Decoding):
     )
     drop_policy: str = opt(
         "position",
-        "which slots a full expert keeps: the first, or those of the largest gates",
+        "slots that a full expert keeps: the first ones, or the ones with the largest gates",
         choices=("position", "probs"),
     )
     full_drop: str = opt(

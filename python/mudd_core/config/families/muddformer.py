@@ -26,11 +26,11 @@ class _Fields(HeadSizes):
     )
     ffn_realloc: bool = opt(
         True,
-        "inner widths grow from half of d_ff to one and a half, in multiples of 128; not those of experts",
+        "inner widths grow from half of d_ff to one and a half, in multiples of 128; experts all have d_ff",
     )
     block: str = opt(
         "llama",
-        "llama = RMSNorm, SwiGLU; pythia = LayerNorm, biases, GELU, attention beside feed-forward",
+        "llama = RMSNorm, SwiGLU; pythia = LayerNorm, biases, GELU, attention parallel to feed-forward",
         choices=("llama", "pythia"),
     )
     rope_base: float = opt(10000.0, "base of the rotary wavelengths", low=1.0)
@@ -55,9 +55,7 @@ class _Fields(HeadSizes):
     prenorm: bool = opt(
         False, "normalise every state before it is mixed, and give the generator's norm a gain"
     )
-    postnorm: bool = opt(
-        False, "add the newest state to every mixture, normalising that of the residual first"
-    )
+    postnorm: bool = opt(False, "add the newest state to every mixture, after a norm in the residual stream")
     last_norm: bool = opt(
         True, "with postnorm: the mixture for the head counts as the residual's, so it is normalised"
     )
@@ -67,16 +65,16 @@ class _Fields(HeadSizes):
         choices=("gelu_tanh", "gelu_erf", "relu", "silu", "squared_relu"),
     )
     hidden_round: bool = opt(True, "generator widths go to the next multiple of 64 above")
-    last_expand: int = opt(4, "the last generator is so many times wider", "times", low=1)
+    last_expand: int = opt(4, "factor by which the last generator is wider", "times", low=1)
     hidden: str = opt(
         "",
-        "widths of the generators block by block, e.g. 64,64,128, where they follow no rule; empty = by the rule",
+        "widths of the generators block by block, e.g. 64,64,128, if they follow no rule; empty = by the rule",
         "channels",
     )
     dilation: int = opt(1, "mix every so manieth earlier state, counted from the newest", "states", low=1)
     period: int = opt(1, "mix only after every so manieth block", "blocks", low=1)
     window: int = opt(
-        0, "mix the embedding and so many newest states only; 0 = all earlier ones", "states", low=0
+        0, "number of newest states that are mixed with the embedding; 0 = all earlier ones", "states", low=0
     )
 
 

@@ -44,7 +44,7 @@ class MupConfig(Sizes):
     n_layer: int = opt(24, "number of blocks", "blocks", low=1, high=10_000)
     d_base: int = opt(
         128,
-        "width at which the rates are those of the proxy; fixed over sizes",
+        "width of the proxy, at which the rates apply; fixed over sizes",
         "channels",
         low=1,
         effect="training",
@@ -54,7 +54,7 @@ class MupConfig(Sizes):
         4.0, "inner width of the feed-forward block over d_model; fixed over sizes", low=0.0
     )
     qk_scale: float = opt(
-        0.0, "factor of query times key; muP asks for 1 / d_head; 0 = 1/128, where d_head is 128", low=0.0
+        0.0, "factor of query times key; muP needs 1 / d_head; 0 = 1/128, for d_head 128", low=0.0
     )
     kv_mqa: bool = opt(False, "one key and value head for all queries")
     rotary_base: float = opt(10000.0, "base of the rotary wavelengths; 0 = no positions at all", low=0.0)

@@ -50,7 +50,7 @@ class TokenFormerConfig(Sizes):
         "tanh", "form of gelu on the scores: tanh = JAX program, erf = NeoX", choices=("tanh", "erf")
     )
     slot_eps: float = opt(
-        -1.0, "added to the norm of the scores; -1 = that of the JAX program, NeoX has 0", low=-1.0
+        -1.0, "epsilon added to the norm of the scores; -1 = as in the JAX program, NeoX has 0", low=-1.0
     )
     zoom_dim: float = opt(
         0.0,

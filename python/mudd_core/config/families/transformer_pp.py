@@ -65,7 +65,7 @@ class TransformerPPConfig(HeadSizes):
     )
     rope_scaling: str = opt(
         "none",
-        "frequencies for long texts: linear = all divided by rope_factor, llama3 = the slow ones alone",
+        "frequencies for long sequences: linear = all divided by rope_factor, llama3 = only the slow ones",
         choices=("none", "linear", "llama3"),
         later=True,
     )

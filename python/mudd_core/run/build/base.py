@@ -158,7 +158,7 @@ def _take_adapters(model: Model, path: str) -> None:
     """Load adapters from a run, a step or a file; raise UserError if layers, sizes or the base differ."""
     place = local(path, _BEGINS)
     if not place.exists():
-        raise UserError(f"{_BEGINS}: expected adapters to begin with, got '{path}', which does not exist")
+        raise UserError(f"{_BEGINS}: expected initial adapters, got '{path}', which does not exist")
     source = read_source(place, warns=False)  # tune --adapter has just written this file
     names = trained_of(model.store.names())
     for name in names:

@@ -145,7 +145,7 @@ class FolderLock:
             raise UserError(f"[workdir] {original_run_text(path, theirs)}")
         if others:
             raise UserError(
-                f"[workdir] {path} holds other files ({', '.join(others[:3])}) and no run of ours; "
+                f"[workdir] {path} holds other files ({', '.join(others[:3])}) and no run of mudd_core; "
                 "give an empty or new folder with --workdir"
             )
 

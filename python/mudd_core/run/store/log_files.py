@@ -149,7 +149,7 @@ class Lenient(Listener):
         try:
             yield
         except OSError as error:
-            self.warn(name, f"{self.place(name)}: {error.strerror}; the run goes on")
+            self.warn(name, f"{self.place(name)}: {error.strerror}; the run continues")
 
     def warn(self, name: str, text: str) -> None:
         """Print the first warning about a log."""

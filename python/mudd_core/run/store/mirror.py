@@ -50,8 +50,8 @@ class Mirror:
             raise UserError(f"{_WHAT}: {original_run_text(self.url)}")
         if names and not {CONFIG, EVALUATIONS} & set(names):
             raise UserError(
-                f"{_WHAT}: '{self.url}' holds other files ({', '.join(sorted(names)[:3])}) and no run of ours; give an "
-                "empty or new place with --workdir"
+                f"{_WHAT}: '{self.url}' holds other files ({', '.join(sorted(names)[:3])}) and no run of mudd_core; "
+                "give an empty or new place with --workdir"
             )
         if writes:
             self._try_write()

@@ -79,7 +79,7 @@ def advice(path: str, saved: Config, asked: Config, done: int, program: Sequence
             "start.keep_optimizer=true",
         ]
     )
-    text = f"\nTo train on for {steps - done} updates with a schedule of their own, in a new folder:\n  {new}"
+    text = f"\nTo train on for {steps - done} updates with a separate schedule, in a new folder:\n  {new}"
     if not asked.train.extend and may_extend(saved, steps, done):
         in_place = shlex.join([*here, f"train.steps={steps}", "train.extend=true"])
         text += f"\nIts schedule allows to go on in place, too:\n  {in_place}"

@@ -1,1 +1,1 @@
-"""The commands `data convert` and `data inspect`: files of one format out of another, and what files hold."""
+"""The commands `data convert` and `data inspect`: files of one format from another, and what files hold."""

@@ -1,4 +1,4 @@
-"""Makes files of one format out of another.
+"""Makes files of one format from another.
 
 They appear when all is written; the same input gives the same bytes.
 
