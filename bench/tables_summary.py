@@ -28,7 +28,7 @@ def span(cells: list[str]) -> str:
 def headline(machines: list[Row]) -> str:
     """Return the table of README.md: the range of ratios over families and shapes, for CPUs with compiled baselines."""
     out = [
-        "| CPU | numbers | shapes | families | speed over PyTorch | over JAX | memory of eager PyTorch's |",
+        "| CPU | precision | shapes | families | speed over PyTorch | over JAX | memory relative to eager PyTorch |",
         "|---|---|---|---|---|---|---|",
     ]
     for kept in machines:
@@ -58,8 +58,8 @@ def summary(kept: Row) -> str:
     found = cases(kept)
     out = [
         f"## {kept['cpu']}, {kept['cores']} cores and threads{when([ours for ours, _ in found])}\n",
-        "| family | shape | numbers | tokens/s | steps | spread | of peak "
-        f"| over PyTorch{versions(found)}, the faster of eager and compiled | over JAX | memory, of eager's |",
+        "| family | shape | precision | tokens/s | steps | spread | of peak "
+        f"| over PyTorch{versions(found)}, the faster of eager and compiled | over JAX | memory relative to eager |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for ours, programs in found:
