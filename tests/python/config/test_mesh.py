@@ -49,7 +49,8 @@ def test_zero_2_is_refused_with_its_figure() -> None:
         mc.load_config("tiny.py", ["mesh.zero=2"])
     assert str(caught.value) == (
         "[mesh] zero=2 is not built: compared with zero=1 it saves 4 bytes a parameter and costs a reduce-scatter "
-        "of the gradients in each graph run; use mesh.zero=1, or mesh.zero=3, which shards weights, too (docs/parallel.md)"
+        "of the gradients in each graph run; use mesh.zero=1, or mesh.zero=3, which shards weights, too "
+        "(docs/parallel.md)"
     )
     assert mc.load_config("tiny.py", ["mesh.zero=3"]).mesh.zero == 3
 
