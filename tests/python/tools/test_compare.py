@@ -140,7 +140,7 @@ def test_other_batch_sizes_and_periods_are_compared_at_common_steps_and_tokens(r
     printed = compare(runs, "base", "batch")
     text = " ".join(printed.split())
     assert "Compared at the 4 steps that both have logged, 3 to 12 (train.log_every 1 and 3)" in text
-    assert "the numbers part by step 3." in text and first_printed(printed) == 3
+    assert "the values diverge by step 3." in text and first_printed(printed) == 3
     assert "log.batches=true in both" in text and "train.log_every *" in printed
     tokens = STEPS * 8 * 64  # the tokens of base, which has fewer
     (line,) = (one for one in printed.splitlines() if one.startswith(f"  training, {tokens:,} tokens"))

@@ -159,7 +159,7 @@ def with_earlier_values(asked: Config, saved: Config, facts: Mapping[str, Json])
         if change.path in saved.bound_fields and change.saved is not None:
             print(
                 f"note: {change.path} stays {change.saved}: with loss.normalize={saved.loss.normalize} it is part of "
-                f"the training; for {change.asked} start a new run with another --workdir",
+                f"the training; to use {change.asked}, start a new run with another --workdir",
                 file=sys.stderr,
             )
             asked = replace_path(asked, change.path, change.saved)

@@ -85,7 +85,7 @@ def _periods(base: ComparedRun, other: ComparedRun, found: FirstDifference) -> s
     text += f" (train.log_every {periods[0]} and {periods[1]})"
     if found.step is not None and found.step - found.before > 1:
         after = f"after step {found.before:,} and " if found.before else ""
-        text += f"; the numbers part {after}by step {found.step:,}"
+        text += f"; the values diverge {after}by step {found.step:,}"
     return f"{text}."
 
 

@@ -44,7 +44,7 @@ def config_part(runs: Sequence[ComparedRun], letters: Sequence[str]) -> Part:
             free.append([name + _FREE, *row[1:]])
         else:
             fixed.append(row)
-    notes = ["* changes no number of the training"] if free else []
+    notes = ["* does not affect the training"] if free else []
     rows = [*fixed, *free]
     title = f"config: {len(rows)} field{'s' * (len(rows) != 1)} differ{'s' * (len(rows) == 1)}"
     return Part(title if rows else "config: equal", with_head("field", letters, rows), notes, words=True)
