@@ -31,7 +31,7 @@ bool same_call(const Call& a, const Call& b);
 
 // The status of one rank; zeroed memory is a rank without a report.
 struct RankSlot {
-  alignas(64) std::atomic<uint64_t> arrived;  // operations that this rank has started
+  alignas(64) std::atomic<uint64_t> arrived;  // operations among the host's ranks that this rank has started
   alignas(64) std::atomic<uint64_t> beats;    // heartbeats
   std::atomic<int64_t> step;
   std::atomic<int32_t> phase;

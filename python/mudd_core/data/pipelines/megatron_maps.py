@@ -41,7 +41,7 @@ class Maps:
     windows: int
 
     def pieces(self, place: int, sizes: Int32, seq_len: int) -> Iterator[tuple[int, int, int]]:
-        """Yield (document, first id, count) for each document that sequence `place` of the epoch reads from."""
+        """Yield (document, first id, count) for each document that sequence `place` of the order reads."""
         window = place if self.order is None else int(self.order.read(place, 1)[0])
         at, left = window * seq_len, seq_len + 1
         block = int(np.searchsorted(self.sums, at, side="right")) - 1
