@@ -1,1 +1,1 @@
-"""Programs beside training: comparisons, checks, pictures and profiles. `launch.py TOOL --help` describes each."""
+"""Commands other than training: comparisons, checks, plots and profiles. `launch.py TOOL --help` describes each."""

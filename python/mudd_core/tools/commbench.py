@@ -1,11 +1,11 @@
-"""Measures latency and bandwidth between the ranks of a job, by the exchange that training uses.
+"""Measure latency and bandwidth between the ranks of a job, with the exchange that training uses.
 
     mpirun -n 2 python3 launch.py commbench
     mpirun -n 2 python3 launch.py commbench --node=rank --workdir=runs/bench
     python3 launch.py commbench --ranks=4
 
 Under mpirun or srun the ranks are its processes; --ranks makes threads of this process instead. With --workdir the
-numbers are kept there as commbench.json, which `python3 launch.py scale --net=DIR` reads.
+results are stored there as commbench.json, which `python3 launch.py scale --net=DIR` reads.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _WHAT = {
 
 
 class Row(TypedDict):
-    """Seconds of an exchange of so many bytes, of the slowest rank."""
+    """The time of an exchange of `bytes` bytes on the slowest rank, in seconds."""
 
     what: str
     bytes: int
@@ -54,14 +54,14 @@ class Speed(TypedDict):
 
 
 class Summary(TypedDict):
-    """The speeds that `scale` reads; None where there is one node, or one rank a node."""
+    """The speeds that `scale` reads; None with a single node, or with a single rank per node."""
 
     inside_node: Speed | None
     between_nodes: Speed | None
 
 
 class Result(Summary):
-    """What commbench.json holds."""
+    """The content of commbench.json."""
 
     version: int
     ranks_are: str
@@ -73,7 +73,7 @@ class Result(Summary):
 
 
 def main(words: Sequence[str]) -> int:
-    """Run the command; the exit code."""
+    """Run the command; return the exit code."""
     asked, rest = _parser().read(words)
     if rest:
         raise UserError(f"[commbench] expected options alone, got '{rest[0]}'")
@@ -93,7 +93,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def measure(comm: dist.Comm, sizes: Sequence[int], repeats: int) -> list[Row]:
-    """Seconds of every exchange that these ranks have, of the slowest rank."""
+    """Measure every kind of exchange between these ranks; the slowest rank is reported."""
     timer = _core.CommTimer(comm.core, max(sizes))
     kinds = ["message", "all_gather"] if comm.world > 1 else []
     kinds += ["node_sum"] * (comm.node_size > 1) + ["sum", "gather"] * (comm.nodes > 1)
@@ -108,9 +108,9 @@ def measure(comm: dist.Comm, sizes: Sequence[int], repeats: int) -> list[Row]:
 
 
 def summary(rows: Sequence[Row], world: int, node_size: int) -> Summary:
-    """Latency and bandwidth inside a node and between nodes, as `scale` counts them; None where there is none.
+    """Return latency and bandwidth inside a node and between nodes, as `scale` defines them; None if there is no such.
 
-    Between nodes: of sum and gather together, for a plane of a node. Inside: planes that are summed.
+    Between nodes: sum and gather together, for the plane of one node. Inside a node: the sum of planes.
     """
     nodes, times = world // node_size, {(row["what"], row["bytes"]): row["seconds"] for row in rows}
     small, large = min(row["bytes"] for row in rows), max(row["bytes"] for row in rows)
@@ -130,7 +130,7 @@ def summary(rows: Sequence[Row], world: int, node_size: int) -> Summary:
 
 
 def text(found: Result) -> str:
-    """The table, and the numbers below it."""
+    """Format the table, with the summary below it."""
     lines = [
         f"{found['world']} ranks as {found['ranks_are']}, {found['nodes']} node{'s' * (found['nodes'] > 1)} of "
         f"{found['node_size']}; "
@@ -148,7 +148,7 @@ def text(found: Result) -> str:
 
 
 def _as_rank(comm: dist.Comm, asked: argparse.Namespace, sizes: Sequence[int], ranks_are: str) -> Result:
-    """The result of rank 0; the other ranks make the same calls."""
+    """Return the result on rank 0; the other ranks make the same calls."""
     if comm.world < 2:
         raise UserError(
             "[commbench] expected several ranks; start it with mpirun -n 2, or use threads as ranks with --ranks=2"
@@ -193,7 +193,7 @@ def _by_threads(asked: argparse.Namespace, sizes: Sequence[int]) -> Result:
 
 
 def _by_processes(asked: argparse.Namespace, sizes: Sequence[int]) -> Result | None:
-    """The result on the first rank, None on the others."""
+    """Return the result on the first rank, None on the others."""
     comm = dist.launched(node=asked.node, shared_bytes=len(os.sched_getaffinity(0)) * max(sizes))
     try:
         found = _as_rank(comm, asked, sizes, "processes")
@@ -222,7 +222,7 @@ def _parser() -> ToolArguments:
         "--node",
         choices=("host", "rank"),
         default="host",
-        help="rank: every rank is a node of its own, so that one machine shows the path between nodes",
+        help="rank: every rank acts as a separate node, so that one machine shows the path between nodes",
     )
     parser.add_argument(
         "--largest",

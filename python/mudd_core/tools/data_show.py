@@ -1,6 +1,6 @@
-"""Shows the rows that a step trains on, as text.
+"""Print the sequences that a step trains on, as text.
 
-Of each row it shows inputs, targets, segments, and the targets that do not count.
+For each sequence it prints inputs, targets, segments, and the targets that do not contribute to the loss.
 
     python3 launch.py data show --config=small.py --step=12 data.path=corpus
 """
@@ -24,7 +24,7 @@ _LAST_STEP = 2**31 - 1
 
 
 def main(words: Sequence[str]) -> int:
-    """The command; returns the exit code."""
+    """Run the command; return the exit code."""
     asked, rest = (parser := _parser()).read(words)
     from mudd_core.data.pipelines import prepare
     from mudd_core.run.build.rows import training_rows
@@ -55,7 +55,7 @@ def _parser() -> ToolArguments:
 
 
 def row_lines(row: Mapping[str, Array], tokenizer: Tokenizer | None) -> Iterator[str]:
-    """Lines about one row. tokenizer: None shows ids."""
+    """Yield lines about one sequence. tokenizer: None prints ids."""
     counted = int((row["targets"] >= 0).sum())
     padding = _padding(row)
     inputs = row["inputs"][: len(row["inputs"]) - padding]
@@ -73,7 +73,7 @@ def row_lines(row: Mapping[str, Array], tokenizer: Tokenizer | None) -> Iterator
 
 
 def _padding(row: Mapping[str, Array]) -> int:
-    """Places at the end of a row that no segment has."""
+    """Return the number of positions after the last segment of a sequence."""
     if "segments" not in row or not row["segments"].any():
         return 0
     return len(row["segments"]) - 1 - int(np.flatnonzero(row["segments"])[-1])
@@ -84,7 +84,7 @@ def _shown(ids: Iterable[int], tokenizer: Tokenizer | None) -> str:
 
 
 def _targets(targets: list[int], tokenizer: Tokenizer | None) -> str:
-    """Text of the targets that count, in runs; how many lie between them that do not."""
+    """Format the targets with a loss as text, with the number of ignored targets between them."""
     parts = []
     for counts, run in groupby(targets, key=lambda target: target >= 0):
         ids = list(run)

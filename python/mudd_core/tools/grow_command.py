@@ -1,4 +1,4 @@
-"""Makes a TokenFormer with more slots from a trained one, as the first checkpoint of a new run."""
+"""Grow a trained TokenFormer to more slots; the result is the first checkpoint of a new run."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.run.store.saved_run import config_of_run, run_and_step
 
 _PROBE_WINDOWS = 4
-PRESERVED = 1e-5  # largest change over largest logit that counts as none
+PRESERVED = 1e-5  # largest relative change of a logit that is regarded as rounding
 
 
 def main(words: Sequence[str]) -> int:
-    """Run the command; 1 if --preserve was asked for and the logits changed."""
+    """Run the command; return 1 if --preserve is set and the logits changed."""
     args, rest = (parser := _parser()).read(words)
     config = _asked(parser, args, rest)
     run = RunFolder(local(args.workdir, "[grow] --workdir"))
@@ -83,7 +83,7 @@ def _parser() -> ToolArguments:
 
 
 def _asked(parser: ToolArguments, args: argparse.Namespace, rest: list[str]) -> Config:
-    """The config of the new run as far as the words say."""
+    """Return the config of the new run according to the arguments."""
     local(args.source, "[grow] --from")
     words = [*rest, f"start.load_parameters_path={args.source}"]
     if args.preserve and args.grow_init not in (None, "zero_keys"):
@@ -102,7 +102,7 @@ def _asked(parser: ToolArguments, args: argparse.Namespace, rest: list[str]) -> 
 
 
 def _compare(config: Config, preserve: bool) -> tuple[Config, float, float]:
-    """(config with what --preserve sets, largest change of a logit, largest logit) on held-out text."""
+    """Return (config with the values of --preserve, largest change of a logit, largest logit) on held-out text."""
     from mudd_core import _core
     from mudd_core.data.pipelines import prepare
     from mudd_core.engine.model import Model

@@ -1,4 +1,4 @@
-"""Heat maps as SVG from the standard library alone: panels of named, coloured cells with one scale, rows downwards."""
+"""Heat maps as SVG, written with the standard library only: panels of named, coloured cells with one scale."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _BELOW, _ABOVE = (33, 102, 172), (178, 24, 43)
 
 @dataclass(frozen=True)
 class Panel:
-    """A matrix with a title; None: no such cell."""
+    """A matrix with a title; None leaves a cell empty."""
 
     title: str
     rows: Sequence[Sequence[float | None]]
 
 
 def color(value: float, largest: float) -> str:
-    """Colour of a value on the scale from -largest to largest."""
+    """Return the colour of a value on the scale from -largest to largest."""
     share = max(-1.0, min(1.0, value / largest if largest else 0.0))
     end = _ABOVE if share >= 0 else _BELOW
-    mix = abs(share) ** 0.6  # small values stay visible beside one large
+    mix = abs(share) ** 0.6  # small values stay visible next to a large one
     return "#" + "".join(f"{round(255 + (part - 255) * mix):02x}" for part in end)
 
 

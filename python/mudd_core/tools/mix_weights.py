@@ -1,10 +1,12 @@
-"""Measures how much each block of a trained MUDDFormer reads of every earlier state.
+"""Measure how much each block of a trained MUDDFormer reads from every earlier state.
 
-A mixture behind block n gives stream c the weight A[c, j] = a[c, j] + z[t, c, j] of state j (0 = embedding, j = output
-of block j - 1): a is learned and constant, z is made from token t (Xiao et al. 2025). Measured on held-out text:
-mean and standard deviation of z over tokens. weights.h5 holds `static`, `dynamic_mean` and `dynamic_std`, each
-[layers, streams, states] float64 row by row, NaN where there is no such weight; numbers `layers`, `streams`, `states`,
-`tokens`, `step`, and the text `stream_names`. The last block's one stream is in the last place.
+The mixture after block n reads state j (0 = embedding, j = output of block j - 1) into stream c with the weight
+A[c, j] = a[c, j] + z[t, c, j]. Here a is learned and constant, and z is computed from token t (Xiao et al. 2025).
+The command measures the mean and standard deviation of z over the tokens of held-out text.
+
+weights.h5 contains `static`, `dynamic_mean` and `dynamic_std`, each a row-major float64 array [layers, streams, states]
+with NaN for absent weights. It also contains the numbers `layers`, `streams`, `states`, `tokens`, `step`, and the
+string `stream_names`. The one stream of the last block has the last index.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def main(words: Sequence[str]) -> int:
-    """The command; returns the exit code."""
+    """Run the command; return the exit code."""
     asked, rest = (parser := _parser()).read(words)
     if not (asked.config or asked.workdir):
         parser.require("RUN")
@@ -78,7 +80,7 @@ def _some(batches: Iterable[Mapping[str, Array]], windows: int) -> Iterator[Mapp
 
 
 def write_h5(path: Path, weights: Weights, step: int) -> None:
-    """The file described above; replaces one of an earlier call."""
+    """Write the file described above; replace the file of an earlier call."""
     from mudd_core import _h5
 
     fresh = path.with_suffix(".part")
@@ -103,7 +105,7 @@ def write_h5(path: Path, weights: Weights, step: int) -> None:
 
 
 def picture(weights: Weights, title: str) -> str:
-    """SVG: for each stream the mean weight of every state, and below its spread over tokens."""
+    """Return an SVG: for each stream the mean weight of every state, and below it the spread over tokens."""
     kinds = {"q": "query", "k": "key", "v": "value", "r": "residual", "x": "all inputs"}
     mean, spread = (
         [heatmap.Panel(f"{kinds[name]}, {what}", _cells(array[:, c])) for c, name in enumerate(weights.names)]

@@ -1,4 +1,4 @@
-"""The config of a tool: a file by --config, or the saved one of a run."""
+"""The config of a tool: a file from --config, or the saved config of a run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mudd_core.config.tool_arguments import ToolArguments
 
 
 def add_config_or_run(parser: ToolArguments) -> None:
-    """Add --config and --workdir, of which a command has one."""
+    """Add --config and --workdir, of which a user passes one."""
     parser.add_argument("--config", metavar="FILE", help="config file, as for training")
     parser.add_argument("--workdir", metavar="DIR", help="instead: a run, whose saved config counts")
 
@@ -19,9 +19,9 @@ def add_config_or_run(parser: ToolArguments) -> None:
 def named_config(
     parser: ToolArguments, asked: argparse.Namespace, words: Sequence[str], *, needs_model: bool = True
 ) -> Config:
-    """The checked config that the options name, with overrides; UserError for both options, and for none.
+    """Return the checked config that the options name, with overrides; raise UserError unless one option is set.
 
-    needs_model: the code of a model or an optimizer of the user's is run too, where the run has a copy.
+    needs_model: also run the code of the user's model or optimizer, if the run has a copy.
     """
     if asked.config and asked.workdir:
         raise UserError(
@@ -38,7 +38,7 @@ def named_config(
 
 
 def fingerprint_of_run(workdir: str | None) -> str | None:
-    """The fingerprint of the data that a run was started with; None without a run, or where it has none yet."""
+    """Return the fingerprint of the data of a run; None without a run, or if the run has none yet."""
     if not workdir:
         return None
     from mudd_core.run.records.facts import data_fingerprint

@@ -1,4 +1,4 @@
-"""Where the time of a training step goes: every node timed, sums by op, a trace for Perfetto or chrome://tracing."""
+"""Profile of a training step: time of every node, sums by op, and a trace for Perfetto or chrome://tracing."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ Key = Callable[["Timing"], str]
 
 @dataclass(frozen=True)
 class Timing:
-    """One node and phase: seconds a step; FLOPs and bytes (its tensors once) a step; the last call, steady clock.
+    """The timing of one node in one phase: seconds, FLOPs and bytes a step, and the last call on the steady clock.
 
-    least: seconds a step if every call took as long as the shortest: what other work on the machine does not blur.
+    Bytes: each tensor of the node once. least: seconds a step if every call were as fast as the fastest, which other
+    work on the machine hardly affects.
     """
 
     part: str  # "blocks.3.attn.q"
@@ -43,7 +44,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Profile:
-    """Timings of one step in running order; seconds: of the whole step, so that the rest is clip and optimizer."""
+    """Timings of one step in execution order. seconds: of the whole step, including clipping and optimizer."""
 
     timings: list[Timing]
     seconds: float
@@ -51,34 +52,36 @@ class Profile:
 
     @property
     def rest(self) -> float:
-        """Seconds outside the nodes: the batch, the gradient's norm, the optimizer with repacking."""
+        """Return the seconds outside the nodes: the batch, the gradient norm, the optimizer with repacking."""
         return self.seconds - sum(t.seconds for t in self.timings)
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What the machine can do, measured: multiply-adds in registers, FLOP/s; reads from memory, bytes/s."""
+    """Measured limits of the machine: multiply-adds in registers in FLOP/s, reads from memory in bytes/s."""
 
     flops: float
     bytes: float
 
     def seconds(self, timing: Timing) -> float:
-        """The roofline: no faster than its FLOPs at the peak, nor than its tensors once through memory."""
+        """Return the roofline time: the longer of FLOPs at the peak and reading each tensor once from memory."""
         return max(timing.flops / self.flops, timing.bytes / self.bytes)
 
     def best_of(self, again: Limits, found: Profile) -> Limits:
-        """The higher of two measurements and of what the nodes reached: other work may have slowed both down."""
+        """Return the highest of two measurements and the rates that nodes reached; other work may slow a
+        measurement.
+        """
         reached = [t.flops / t.seconds for t in found.timings if t.seconds > 0]
         return Limits(max(self.flops, again.flops, *reached), max(self.bytes, again.bytes))
 
 
 def measured_limits(precision: str) -> Limits:
-    """Of this machine, on the units that the precision uses; takes about a quarter of a second and 512 MiB."""
+    """Measure this machine with the instructions of the precision; this needs about 0.25 s and 512 MiB."""
     return Limits(peak_flops(precision), 1e9 * _core.read_gbps(_core.num_threads()))
 
 
 def profile(engine: Engine, *, steps: int = 5, warmup: int = 2) -> Profile:
-    """Times `steps` updates of an engine on random tokens at learning rate 0, after `warmup` untimed ones."""
+    """Time `steps` updates of an engine on random tokens at learning rate 0, after `warmup` untimed updates."""
     train, vocab = engine.config.train, engine.model.config.vocab_size
     ids = np.random.default_rng(0).integers(0, vocab, (train.batch_size, train.seq_len + 1)).astype(np.int32)
     batch = {"inputs": np.ascontiguousarray(ids[:, :-1]), "targets": np.ascontiguousarray(ids[:, 1:])}
@@ -104,21 +107,21 @@ def profile(engine: Engine, *, steps: int = 5, warmup: int = 2) -> Profile:
 
 
 def by_op(timing: Timing) -> str:
-    """Rows of the table: op and phase."""
+    """Return the row of a timing in the table: its op and phase."""
     return f"{timing.op} {timing.phase}"
 
 
 def by_part(timing: Timing) -> str:
-    """Rows of the table: the place in the model, all layers together."""
+    """Return the row of a timing in the table: its place in the model, for all layers together."""
     names = (piece for piece in timing.part.split(".") if not piece.isdecimal())
     return f"{'.'.join(names)}:{timing.op} {timing.phase}"
 
 
 def table(found: Profile, limits: Limits, key: Key = by_op) -> str:
-    """Rows by falling time: milliseconds a step, share, GFLOP and GB a step, their rates, shares of peak and roofline.
+    """Format rows by falling time: ms a step, fraction, GFLOP and GB a step, rates, percentages of peak and roofline.
 
-    least: milliseconds a step if every call took as long as its shortest; of the step, without optimizer and batch.
-    roof: what the roofline allows over the time taken, node by node; above 100 % where tensors were still in a cache.
+    least: ms a step if every call were as fast as the fastest; for the step, without optimizer and batch.
+    roof: roofline time over measured time, summed over nodes; above 100 % if tensors were still in a cache.
     """
     sums: dict[str, list[float]] = {}
     for timing in found.timings:
@@ -153,9 +156,9 @@ def _cells(row: list[float], whole: float, limits: Limits) -> str:
 
 
 def write_trace(found: Profile, limits: Limits, path: Path) -> None:
-    """The last step as a Chrome trace, gzipped: open it in ui.perfetto.dev (local files stay local).
+    """Write the last step as a gzipped Chrome trace; open it in ui.perfetto.dev (local files stay local).
 
-    SaveError if it cannot be written.
+    Raise SaveError if it cannot be written.
     """
     start = min((t.begin for t in found.timings), default=0.0)
     events = [

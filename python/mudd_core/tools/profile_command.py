@@ -1,9 +1,9 @@
-"""Measures where the time of a training step goes.
+"""Measure where the time of a training step goes.
 
     python3 launch.py profile --config=small.py
     python3 launch.py profile --config=small.py --by=part --trace=step.json.gz train.batch_size=4
 
-Steps run on random tokens with the weights as they are initialised; nothing is trained and no text is needed.
+Steps run on random tokens with freshly initialized weights; nothing is trained and no dataset is needed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mudd_core.tools.named_config import add_config_or_run, named_config
 
 
 def main(words: Sequence[str]) -> int:
-    """Runs the command; returns the exit code."""
+    """Run the command; return the exit code."""
     asked, overrides = (parser := _parser()).read(words)
     trace = local(asked.trace, "[profile] --trace") if asked.trace else None
     config = named_config(parser, asked, overrides)

@@ -223,4 +223,4 @@ def test_facts_of_program_data_and_validation_are_compared(runs: Path) -> None:
     assert f"  token cache  {facts['data']}  {'0' * 16}\n" in printed
     order = facts["fp32_order"]
     assert re.search(rf"program and machine differ\n +A +B\n  fp32_order  {order} +-1\n", printed)
-    assert "Validations are over other targets: 1,024, 64." in printed
+    assert "Validations have different numbers of targets: 1,024, 64." in printed

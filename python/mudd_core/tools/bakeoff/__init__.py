@@ -1,7 +1,7 @@
-"""Bake-off: several model families trained on the same text at equal size or equal cost, and compared honestly.
+"""Bake-off: a comparison of model families trained on the same text at equal size or equal cost.
 
-Runs are ordinary training runs, so they resume; seeds are paired (the same data order for every candidate), and every
-difference comes with its interval.
+Runs are ordinary training runs, so they resume. Seeds are paired (the same data order for every candidate), and every
+difference has a confidence interval.
 """
 
 from mudd_core.tools.bakeoff.comparison import Candidate, Comparison, equal_flops, equal_parameters

@@ -1,13 +1,13 @@
-"""Trains several families on the same text and compares them.
+"""Train several families on the same text and compare them.
 
     python3 launch.py bakeoff                                   all families at equal parameters
     python3 launch.py bakeoff --equal=flops --seeds=5 --out=runs/equal_flops
     python3 launch.py bakeoff --preset=muddformer-readme
     python3 launch.py bakeoff --families=transformer_pp,gpt2 model.d_model=192 --out=runs/wide
-    python3 launch.py bakeoff --ranks=4                         each run by four processes
+    python3 launch.py bakeoff --ranks=4                         each run with four processes
 
-Overrides hold for all models. Stopped (Ctrl-C, SIGTERM) it saves and exits 75; the same command goes
-on. It writes result.json and result.html under --out.
+Overrides apply to all models. On Ctrl-C or SIGTERM it saves and exits with code 75; the same command
+resumes. It writes result.json and result.html to --out.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from mudd_core.tools.bakeoff.comparison import EQUAL, PRESETS, Comparison, compa
 from mudd_core.tools.bakeoff.result import Result, compare, read_curves
 from mudd_core.tools.bakeoff.runs import run_all
 
-LEAST_TOKENS = 2_000_000  # below this, families have not parted yet
+LEAST_TOKENS = 2_000_000  # below this, the curves of families do not differ clearly yet
 Spent = Literal["tokens", "flops", "seconds"]
 MEASURES = {"val_bits_per_byte": "bits per byte, held-out text", "loss": "training loss (nats per token)"}
 
@@ -51,7 +51,7 @@ _STYLE = (
 
 @dataclass(frozen=True)
 class Asked:
-    """What the arguments ask for. families: the reference first; overrides: of every config."""
+    """The parsed arguments. families: the reference first. overrides: applied to every config."""
 
     preset: str
     families: tuple[str, ...]
@@ -63,7 +63,7 @@ class Asked:
 
     @classmethod
     def of(cls, words: Sequence[str], job: Sequence[str] = ()) -> Asked:
-        """Read the arguments; UserError for a wrong one. job: as ToolArguments.read."""
+        """Parse the arguments; raise UserError for a wrong one. job: as in ToolArguments.read."""
         args, overrides = _parser().read(words, job)
         return cls(
             args.preset,
@@ -76,23 +76,23 @@ class Asked:
         )
 
     def candidates(self, families: Sequence[str], equal: str, vocab: int) -> Comparison:
-        """The models that are compared; UserError for a family or an override that is none."""
+        """Return the models to compare; raise UserError for an unknown family or override."""
         return comparison(self.preset, families, equal, self.tokens, self.overrides, vocab)
 
     def probe(self, family: str) -> Config:
-        """The config of a family before the vocabulary is known; all have the same data."""
+        """Return the config of a family before the vocabulary is known; all families have the same data."""
         return self.candidates([family], "flops", 1 << 20).candidates[0].config
 
 
 def main(words: Sequence[str]) -> int:
-    """Runs the command; returns the exit code."""
+    """Run the command; return the exit code."""
     return by_ranks(words, Ranks())
 
 
 def require_ranks(words: Sequence[str], job: Sequence[str]) -> Callable[[int], None]:
-    """UserError for wrong arguments; what it returns raises it for models that so many ranks cannot train.
+    """Raise UserError for wrong arguments; return a check that raises it if N ranks cannot train a model.
 
-    job: as ToolArguments.read.
+    job: as in ToolArguments.read.
     """
     asked = Asked.of(words, job)
 
@@ -104,7 +104,7 @@ def require_ranks(words: Sequence[str], job: Sequence[str]) -> Callable[[int], N
 
 
 def by_ranks(words: Sequence[str], ranks: Ranks) -> int:
-    """As main, on each rank of a job: all of them train every run together, and rank 0 writes and prints."""
+    """Run the command on each rank of a job: all ranks train every run together; rank 0 writes and prints."""
     asked = ranks.together(lambda: Asked.of(words))
     tokens, seeds, out = asked.tokens, asked.seeds, asked.out
     from mudd_core.base.surroundings import environment_text
@@ -165,7 +165,7 @@ def chart(result: Result, spent: Spent, label: str) -> str:
     """Return the mean curves with their 95 % bands over tokens, FLOPs or seconds; the title states the result."""
     curves = [(one["name"], one["curve"]) for one in result["models"]]
     every = [point for _, curve in curves for point in curve]
-    # The first steps of training fall so far that later differences would not be seen.
+    # The loss falls so far in the first steps that later differences would be invisible.
     values = sorted(point["mean"] for point in every)
     shown = [v for v in values if v <= values[0] + 4 * (values[len(values) // 2] - values[0] or 1.0)]
     picture = Chart(
@@ -205,7 +205,7 @@ def claim(result: Result) -> str:
 
 
 def table(result: Result) -> list[list[str]]:
-    """Heading and rows, as texts."""
+    """Return the heading and the rows, as strings."""
     rows = [["", "parameters", "FLOPs", "tokens", "seconds", "result", "less the first", "verdict"]]
     for one in result["models"]:
         seconds = sum(one["seconds"]) / len(one["seconds"])
@@ -231,13 +231,13 @@ def _with_interval(value: float, interval: float | None) -> str:
 
 
 def terminal_table(result: Result) -> str:
-    """The table for a terminal."""
+    """Return the table for a terminal."""
     rows = table(result)
     return "\n".join(text_table(rows, left=(0, len(rows[0]) - 1)))
 
 
 def page(result: Result) -> str:
-    """The whole HTML file."""
+    """Return the whole HTML file."""
     heading, *rows = table(result)
     head = "".join(f"<th>{escape(cell)}</th>" for cell in heading)
     body = "\n".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)

@@ -1,4 +1,4 @@
-"""Comparisons of families, by name or of any families: configs brought to equal parameters or equal FLOPs."""
+"""Comparisons of families, preset or chosen: configs with equal parameters or equal FLOPs."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from mudd_core.config.own_files import split_name
 from mudd_core.engine.flops import flops_per_token
 from mudd_core.engine.model_shape import resolved_model
 
-# The field that sets a family's size without touching depth, width of the stream and heads.
+# The field that changes a family's size but not depth, residual width or heads.
 KNOBS = {"tokenformer": "slot_num"}
-UNIT = 8  # the knob moves in steps of this
+UNIT = 8  # the field changes in multiples of this
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A name for legends and folders, and the config of its runs (seed and work directory aside).
+    """A name for legends and folders, and the config of its runs except for seed and work directory.
 
-    grown_from: configs of earlier runs, each the start of the next (TokenFormers with ever more slots).
+    grown_from: configs of earlier runs, each the start of the next (TokenFormers with increasing numbers of slots).
     """
 
     name: str
@@ -35,13 +35,13 @@ class Candidate:
 
     @property
     def stages(self) -> tuple[Config, ...]:
-        """The configs of all its runs, one after the other."""
+        """Return the configs of all its runs in order."""
         return (*self.grown_from, self.config)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What is compared. measure: val_bits_per_byte, or loss (of training). The first candidate is the reference."""
+    """The compared models; the first is the reference. measure: val_bits_per_byte, or loss (of training)."""
 
     title: str
     measure: str
@@ -50,26 +50,26 @@ class Comparison:
 
 
 def parameters(config: Config, vocab_size: int) -> int:
-    """Weights of the config's model; no memory is taken for them."""
+    """Return the number of parameters of the config's model, without allocating them."""
     from mudd_core.engine.model import Model
 
     return Model(resolved_model(config, vocab_size), booked_only=True).n_parameters
 
 
 def total_cost(candidate: Candidate, vocab_size: int) -> float:
-    """FLOPs of all its runs."""
+    """Return the FLOPs of all runs of a candidate."""
     return sum(cost(config, vocab_size) for config in candidate.stages)
 
 
 def cost(config: Config, vocab_size: int) -> float:
-    """FLOPs of one whole training."""
+    """Return the FLOPs of one whole training."""
     shape = resolved_model(config, vocab_size)
     tokens = config.train.steps * config.train.batch_size * config.train.seq_len
     return flops_per_token(shape, shape.vocab_size, config.train.seq_len) * tokens
 
 
 def equal_parameters(candidates: Sequence[Candidate], vocab_size: int) -> tuple[Candidate, ...]:
-    """All with about the first one's parameters, by their feed-forward width or slots; steps stay."""
+    """Change feed-forward widths or slots so that all models have about the first one's parameters; keep the steps."""
     wanted = parameters(candidates[0].config, vocab_size)
     return tuple(
         dataclasses.replace(one, config=_with_parameters(one.config, wanted, vocab_size))
@@ -82,7 +82,7 @@ def _with_parameters(config: Config, wanted: int, vocab_size: int) -> Config:
 
     def turned(value: int) -> Config:
         changed: Config
-        if config.model.family == "mup":  # d_ff is the floor of ff_multiple * d_model there
+        if config.model.family == "mup":  # mup computes d_ff as the floor of ff_multiple * d_model
             changed = replace_path(config, "model.ff_multiple", (value + 0.25) / config.model.d_model)
         else:
             changed = replace_path(config, f"model.{knob}", value)
@@ -90,7 +90,7 @@ def _with_parameters(config: Config, wanted: int, vocab_size: int) -> Config:
 
     low = int(getattr(config.model, knob))
     at_low, at_high = (parameters(turned(value), vocab_size) for value in (low, 2 * low))
-    slope = (at_high - at_low) / low  # weights are linear in the knob, but for rounding
+    slope = (at_high - at_low) / low  # parameters are linear in this field, except for rounding
     guess = UNIT * max(1, round((low + (wanted - at_low) / slope) / UNIT))
     near = [value for value in (guess - UNIT, guess, guess + UNIT) if value > 0]
     best = min((turned(value) for value in near), key=lambda c: abs(parameters(c, vocab_size) - wanted))
@@ -128,21 +128,23 @@ def with_steps(config: Config, steps: int, checks: int = 8) -> Config:
     return dataclasses.replace(config, train=train)
 
 
-# Of --equal: what is equal, and what makes it so.
+# Values of --equal: the name of the equal quantity, and the function that equalizes it.
 EQUAL = {"parameters": ("parameters", equal_parameters), "flops": ("FLOPs", equal_flops)}
 
 
 def base(family: str, tokens: int, words: Sequence[str], **model: Scalar) -> Config:
-    """The family's tiny config with these words, long enough for `tokens`, model fields replaced.
+    """Return the family's tiny config with these overrides and model fields, with enough steps for `tokens`.
 
-    A family of the user's, FILE.py:NAME or registered in this process, has the sizes and the recipe of Transformer++.
+    A user's family, FILE.py:NAME or registered in this process, has the sizes and the recipe of Transformer++.
     """
     found = named_family(family)
     is_own = found.given is not None
     config = read_config("transformer_pp/tiny.py" if is_own else f"{family}/tiny.py")
     if is_own:
         config = dataclasses.replace(config, model=in_family(config.model, found))
-    if isinstance(config.model, MupConfig):  # heads as many as the others', rates as at its own width
+    if isinstance(
+        config.model, MupConfig
+    ):  # the same number of heads as the others, and the rates of its base width
         model = {"d_head": 32, "qk_scale": 1 / 32, **model}
     config = dataclasses.replace(config, model=with_fields(config.model, model))
     config = apply_overrides(config, split_words(words, config, []))
@@ -156,7 +158,7 @@ def base(family: str, tokens: int, words: Sequence[str], **model: Scalar) -> Con
 def comparison(
     preset: str, families: Sequence[str], equal: str, tokens: int, words: Sequence[str], vocab: int
 ) -> Comparison:
-    """The comparison of one of PRESETS, where it is over families at equal EQUAL."""
+    """Return the comparison of a preset; the preset `families` compares the families at equal `equal`."""
     if preset in _OF_ITS_OWN:
         return _OF_ITS_OWN[preset](tokens, words, vocab)
     return _families(families, equal, tokens, words, vocab)
@@ -170,7 +172,7 @@ def _readme(tokens: int, words: Sequence[str], _: int) -> Comparison:
             Candidate("transformer_pp", base("transformer_pp", tokens, words)),
             Candidate("muddformer", base("muddformer", tokens, words, prenorm=True, postnorm=True)),
         ),
-        "The figure of MUDDFormer's README: equal layers, widths and steps; MUDDFormer has its generators on top.",
+        "The plot in MUDDFormer's README: equal layers, widths and steps; MUDDFormer also has its generators.",
     )
 
 
@@ -189,7 +191,7 @@ def _mixture(tokens: int, words: Sequence[str], _: int) -> Comparison:
 
 
 def _growth(tokens: int, words: Sequence[str], vocab: int) -> Comparison:
-    """1x, 2x and 4x the slots, a third of the tokens each, beside 4x from the beginning at equal FLOPs."""
+    """Compare growing to 1x, 2x and 4x the slots, a third of the tokens each, with 4x from the start at equal FLOPs."""
     first = base("tokenformer", tokens // 3, words)
     if not isinstance(first.model, TokenFormerConfig):
         raise TypeError(f"[bakeoff] base: expected a TokenFormer, got a {first.model.family}")
@@ -224,11 +226,11 @@ def _families(
         f"{len(evened)} families at equal {name}",
         "val_bits_per_byte",
         evened,
-        "Each family trains by the recipe (rate, schedule, decay) of its own tiny config.",
+        "Each family trains with the recipe (rate, schedule, decay) of its tiny config.",
     )
 
 
-# The presets whose models are fixed; `families` takes those of --families.
+# The presets with fixed models; the preset `families` uses --families.
 _OF_ITS_OWN: dict[str, Callable[[int, Sequence[str], int], Comparison]] = {
     "muddformer-readme": _readme,
     "tokenformer-growth": _growth,

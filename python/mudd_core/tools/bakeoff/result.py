@@ -1,4 +1,4 @@
-"""Numbers of a bake-off: curves over tokens, FLOPs and seconds, means with intervals, paired differences."""
+"""Metrics of a bake-off: curves over tokens, FLOPs and seconds, means with intervals, paired differences."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from mudd_core.tools.bakeoff.comparison import Candidate, Comparison, parameters
 from mudd_core.tools.bakeoff.runs import folders_of
 
 _LONGEST = 10_000  # terms of the fraction; fewer than 100 are used
-_HALVINGS = 200  # more than the bits of a double: bisection ends earlier, where the ends meet
+_HALVINGS = 200  # more than the bits of a double: bisection stops earlier, when the bounds meet
 
 
 @dataclass(frozen=True)
 class Point:
-    """One place of a curve: what was spent, and the measure."""
+    """One point of a curve: the cost so far and the measured value."""
 
     step: int
     tokens: float
@@ -32,7 +32,7 @@ class Point:
 
 
 def mean_and_interval(values: Sequence[float]) -> tuple[float, float | None]:
-    """Mean, and half the width of its 95 % interval (Student's t); None for a single value."""
+    """Return the mean and half the width of its 95 % interval (Student's t); None for a single value."""
     n = len(values)
     mean = math.fsum(values) / n
     if n < 2:
@@ -42,7 +42,7 @@ def mean_and_interval(values: Sequence[float]) -> tuple[float, float | None]:
 
 
 def read_curve(folder: Path, measure: str, flops_of_token: float, window: int = 20) -> list[Point]:
-    """The curve of one run; training losses are means over the last `window` rows."""
+    """Return the curve of one run; training losses are means over the last `window` records."""
     rows = list(rows_of(RunFolder(folder)))
     train = {row["step"]: row for row in rows if "val_loss" not in row}
     if measure == "loss":
@@ -64,7 +64,7 @@ def read_curve(folder: Path, measure: str, flops_of_token: float, window: int = 
 def read_curves(
     comparison: Comparison, seeds: int, out: Path, vocab_size: int
 ) -> dict[str, list[list[Point]]]:
-    """Of every candidate, the curve of each seed."""
+    """Return the curve of each seed for every candidate."""
     return {
         one.name: [
             _whole_curve(one, folders_of(out, one, seed), comparison.measure, vocab_size)
@@ -75,7 +75,7 @@ def read_curves(
 
 
 def _whole_curve(candidate: Candidate, folders: Sequence[Path], measure: str, vocab_size: int) -> list[Point]:
-    """The curves of all stages, one behind the other: what earlier stages spent is spent."""
+    """Concatenate the curves of all stages; the cost of earlier stages is included."""
     whole: list[Point] = []
     for config, folder in zip(candidate.stages, folders, strict=True):
         shape = resolved_model(config, vocab_size)
@@ -95,7 +95,7 @@ def _whole_curve(candidate: Candidate, folders: Sequence[Path], measure: str, vo
 
 
 class MeanPoint(TypedDict):
-    """One place of a mean curve; interval95: half the width of its 95 % interval, None for one seed."""
+    """One point of a mean curve; interval95: half the width of its 95 % interval, None for one seed."""
 
     step: int
     tokens: float
@@ -106,7 +106,7 @@ class MeanPoint(TypedDict):
 
 
 class ModelResult(TypedDict):
-    """The numbers of one model, a list by seed."""
+    """The metrics of one model; lists are by seed."""
 
     name: str
     family: str
@@ -125,7 +125,7 @@ class ModelResult(TypedDict):
 
 
 class Result(TypedDict):
-    """What result.json holds."""
+    """The content of result.json."""
 
     title: str
     measure: str
@@ -137,7 +137,7 @@ class Result(TypedDict):
 
 
 def averaged(curves: Sequence[Sequence[Point]]) -> list[MeanPoint]:
-    """Mean and interval over seeds, point by point."""
+    """Return mean and interval over seeds for each point."""
     points: list[MeanPoint] = []
     for places in zip(*curves, strict=False):
         mean, interval = mean_and_interval([place.value for place in places])
@@ -157,7 +157,7 @@ def averaged(curves: Sequence[Sequence[Point]]) -> list[MeanPoint]:
 
 
 def verdict(difference: float, interval: float | None) -> str:
-    """What a paired difference (candidate less reference; lower is better) says."""
+    """Return the verdict on a paired difference (candidate less reference; lower is better)."""
     if interval is None:
         return "one seed: no interval, no verdict"
     if abs(difference) <= interval:
@@ -168,7 +168,7 @@ def verdict(difference: float, interval: float | None) -> str:
 def compare(
     comparison: Comparison, curves: dict[str, list[list[Point]]], vocab_size: int, environment: str
 ) -> Result:
-    """Everything as plain values for the JSON file."""
+    """Return the whole result as plain values for the JSON file."""
     reference = [curve[-1].value for curve in curves[comparison.candidates[0].name]]
     results: list[ModelResult] = []
     for one in comparison.candidates:
@@ -208,7 +208,7 @@ def compare(
 
 @cache
 def quantile(probability: float, degrees: int) -> float:
-    """The t with P(T <= t) = probability, from 0.5 to below 1, to at least 9 digits."""
+    """Return the t with P(T <= t) = probability, in [0.5, 1), to at least 9 digits."""
     if not 0.5 <= probability < 1.0 or degrees < 1:
         raise ValueError(
             f"[students_t] expected a probability in [0.5, 1) and degrees >= 1, got {probability}, {degrees}"
@@ -225,7 +225,7 @@ def quantile(probability: float, degrees: int) -> float:
 
 
 def _above(t: float, degrees: int) -> float:
-    """P(T > t) for t >= 0: half of the incomplete beta function at degrees / (degrees + t^2)."""
+    """Return P(T > t) for t >= 0: half of the incomplete beta function at degrees / (degrees + t^2)."""
     return 0.5 * _incomplete_beta(0.5 * degrees, 0.5, t * t, float(degrees))
 
 
@@ -241,7 +241,7 @@ def _incomplete_beta(a: float, b: float, rest: float, part: float) -> float:
 
 
 def _fraction(a: float, b: float, x: float) -> float:
-    """The continued fraction of the incomplete beta function, evaluated from its front (Lentz's method)."""
+    """Evaluate the continued fraction of the incomplete beta function by Lentz's method."""
     tiny = 1e-300
     c, d = 1.0, 1.0 / _away_from_zero(1.0 - (a + b) * x / (a + 1.0), tiny)
     value = d

@@ -1,4 +1,4 @@
-"""Runs every candidate with every seed; what is finished is skipped, what was stopped goes on."""
+"""The runs of every candidate and seed; finished runs are skipped, stopped ones resume."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from mudd_core.tools.bakeoff.comparison import Candidate, Comparison
 
 
 def folders_of(out: Path, candidate: Candidate, seed: int) -> list[Path]:
-    """Work directories of its runs, one for each stage."""
+    """Return the work directories of a candidate's runs, one for each stage."""
     base = out / "runs" / f"{candidate.name}-seed{seed}"
     earlier = [base.with_name(f"{base.name}-stage{i + 1}") for i in range(len(candidate.grown_from))]
     return [*earlier, base]
 
 
 def seeded(config: Config, seed: int, source: Path | None) -> Config:
-    """With the seed of weights and data order; equal seeds give every candidate the same batches.
+    """Set the seed of weights and data order; with equal seeds every candidate has the same batches.
 
     source: a run to start from.
     """
@@ -39,16 +39,16 @@ def run_all(
     say: Callable[[str], None] = print,
     ranks: Ranks | None = None,
 ) -> bool:
-    """False if a stop was asked for; the same call goes on then. Seed by seed, so that an early stop leaves pairs.
+    """Train every run, seed by seed, so that pairs are complete after an early stop.
 
-    ranks: all of them train every run; each makes this call.
+    Return False if a stop was requested; the same call resumes then. ranks: all train every run; each makes this call.
     """
     ranks = ranks or Ranks()
     for seed in range(seeds):
         for candidate in comparison.candidates:
             source = None
             for stage, folder in enumerate(folders_of(out, candidate, seed)):
-                # Another order of the data in each stage: more text is seen, not the same again.
+                # Each stage has another data order, so that it reads new documents.
                 config = seeded(candidate.stages[stage], seed + 1000 * stage, source)
                 if not _run(f"{candidate.name}, seed {seed}", config, folder, say, ranks):
                     return False

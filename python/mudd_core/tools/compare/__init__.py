@@ -1,4 +1,4 @@
-"""Comparison of runs, made of parts that a terminal and a page show."""
+"""Comparison of runs: parts that a terminal and an HTML page display."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Part:
-    """title: of the part. rows: a table, its head first, empty for none. notes: sentences below it.
+    """A part of a comparison. rows: a table with its head, or empty. notes: sentences below it.
 
-    words: whether the cells are words, aligned left, and not numbers.
+    `words`: the cells are strings, aligned left, and not numbers.
     """
 
     title: str
@@ -20,5 +20,5 @@ class Part:
 
 
 def with_head(name: str, letters: Sequence[str], rows: Sequence[Sequence[str]]) -> list[Sequence[str]]:
-    """Return the rows below a head of a name and the runs' letters; nothing for no rows."""
+    """Return the rows below a head with the name and the runs' letters; empty without rows."""
     return [[name, *letters], *rows] if rows else []

@@ -1,10 +1,10 @@
-"""Compares runs: what was asked for and differs, their losses and curves, the first step whose numbers differ.
+"""Compare runs: differing settings, losses and curves, and the first step with different values.
 
     python3 launch.py compare runs/one runs/two
     python3 launch.py compare runs/one runs/two runs/three --html=compared.html
 
-A run is its folder, or the folder of a checkpoint: then it is compared up to that step. The first run is the base of
-the others. Runs that train may be compared; nothing is trained and no lock is taken.
+Name a run by its folder, or by a checkpoint's folder to compare it up to that step. The first run is the base of
+the others. Runs may still be training; the command trains nothing and takes no lock.
 """
 
 from __future__ import annotations
@@ -43,11 +43,9 @@ from mudd_core.tools.compare.parts import parts_after_curves, parts_before_curve
 MOST_RUNS = len(COLORS)
 _MEETING = "*"
 
-_FALL = (
-    4  # times the distance from the lowest point to the middle one: higher points are drawn at the upper edge
-)
+_FALL = 4  # times the distance from minimum to median; higher points are cut off
 _Tables = Callable[[ComparedRun], Metrics]
-# Title, column, unit, of which table, over both columns of the page.
+# Title, column, unit, table, and whether the chart spans both columns of the page.
 _CHARTS: Sequence[tuple[str, str, str, _Tables, bool]] = (
     ("Training loss", "loss", "nats", lambda run: run.updates, True),
     ("Validation loss", "val_loss", "nats", lambda run: run.validations, False),
@@ -58,7 +56,7 @@ _CHARTS: Sequence[tuple[str, str, str, _Tables, bool]] = (
 
 
 def main(words: Sequence[str]) -> int:
-    """The command; returns the exit code."""
+    """Run the command; return the exit code."""
     asked = _parser().options(words)
     file = local(asked.html, "[compare] --html") if asked.html else None
     runs = read_runs(asked.runs)
@@ -71,7 +69,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def read_runs(names: Sequence[str]) -> list[ComparedRun]:
-    """The runs of a command under letters; UserError for fewer than two, for too many, for one that is named twice."""
+    """Read the runs and assign letters; raise UserError for fewer than two, too many, or a repeated run."""
     if len(names) < 2:
         got = f"got {names[0]} alone" if names else "got none"
         raise UserError(
@@ -101,7 +99,7 @@ def _parser() -> ToolArguments:
 
 
 def comparison_text(runs: Sequence[ComparedRun], shown: Screen) -> str:
-    """The whole text, without a line feed at its end."""
+    """Return the whole report, without a line feed at its end."""
     lines: list[str] = []
     for part in parts_before_curves(runs):
         lines += [*_part(part, shown.width), ""]
@@ -133,7 +131,7 @@ def _part(part: Part, width: int) -> Iterator[str]:
 
 
 def _listed(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """The rows of a table that is too wide: a line a cell below the name of the row."""
+    """Yield the rows of a table that is too wide: one line for each cell, below the name of the row."""
     head, *rest = rows
     for name, *cells in rest:
         yield name
@@ -143,9 +141,9 @@ def _listed(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 def _chart(title: str, name: str, runs: Sequence[ComparedRun], tables: Sequence[Metrics], width: int) -> str:
-    """The curves of a column over steps, or over tokens where runs take other numbers of them a step.
+    """Draw the curves of a column over steps, or over tokens if runs have different tokens per step.
 
-    Empty where not every run has two values.
+    Return an empty string unless every run has two values.
     """
     over_tokens = len({run.tokens_per_step for run in runs}) > 1
     logged = [
@@ -181,7 +179,7 @@ def _points(table: Metrics, name: str, scale: int) -> list[Point]:
 
 
 def comparison_page(runs: Sequence[ComparedRun]) -> str:
-    """Return one self-contained page as HTML: curves over each other, and the tables of the terminal."""
+    """Return one self-contained HTML page: overlaid curves, and the tables of the terminal."""
     first, *others = (f"{run.letter} {name}" for run, name in zip(runs, short_names(runs), strict=True))
     before, after = parts_before_curves(runs), parts_after_curves(runs)
     sections = [_section(before[0]), _curves(runs), *map(_section, (*before[1:], *after))]
@@ -197,7 +195,7 @@ def _section(part: Part) -> Section:
 
 
 def _curves(runs: Sequence[ComparedRun]) -> Section:
-    """The charts of all runs, and of the distance of each loss from that of the first run."""
+    """Return the charts of all runs, and of each loss less the first run's loss."""
     names = [f"{run.letter} {name}" for run, name in zip(runs, short_names(runs), strict=True)]
     marks = _marks(runs)
     charts = []
@@ -221,14 +219,14 @@ def _curves(runs: Sequence[ComparedRun]) -> Section:
 
 
 def _less(base: ComparedRun, run: ComparedRun, name: str, color: int) -> Series:
-    """The training loss of a run less that of the base, at the steps that both have logged."""
+    """Return the training loss of a run less the base's loss, at the steps that both have logged."""
     common, left, right = np.intersect1d(steps_of(base.updates), steps_of(run.updates), return_indices=True)
     less = column_of(run.updates, "loss")[right] - column_of(base.updates, "loss")[left]
     return Series(name, run.records.places(common), less, color=color)
 
 
 def _marks(runs: Sequence[ComparedRun]) -> list[Mark]:
-    """The first differing steps."""
+    """Return marks at the first differing steps."""
     base, *others = runs
     marks = []
     for run in others:

@@ -1,6 +1,6 @@
-"""Runs as they are compared: their records up to a step, and the first step at which two have other numbers.
+"""Compared runs: their records up to a step, and the first step at which two runs differ.
 
-Numbers differ if the exact bits of what both runs have logged differ.
+Two runs differ if the exact bits of values that both have logged differ.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ COMPARED = {"loss": "loss", "grad_norm": "gradient norm"}
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """A run under a letter. until: the step of the checkpoint that named it, after which nothing counts; else None."""
+    """A run with its letter. until: the step of the checkpoint in its path; later records are ignored. None: no
+    limit.
+    """
 
     letter: str
     typed: str
@@ -39,40 +41,40 @@ class ComparedRun:
 
     @property
     def updates(self) -> Metrics:
-        """Rows of updates as columns."""
+        """Return the records of updates as columns."""
         return self.records.updates
 
     @property
     def validations(self) -> Metrics:
-        """Rows of validations as columns."""
+        """Return the records of validations as columns."""
         return self.records.validations
 
     @property
     def last_step(self) -> int:
-        """The last logged update; 0 where there is none."""
+        """Return the last logged update; 0 if there is none."""
         return int(self.updates["step"][-1]) if self.updates.rows else 0
 
     @property
     def tokens_per_step(self) -> int:
-        """Tokens of an update."""
+        """Return the tokens of an update."""
         train = self.records.config.train
         return train.batch_size * train.seq_len
 
     @cached_property
     def flops_per_token(self) -> float | None:
-        """FLOPs of training by token; None where run.json has no vocabulary."""
+        """Return the training FLOPs of a token; None if run.json has no vocabulary."""
         config, size = self.records.config, self.records.facts.get("vocab_size")
         if not isinstance(size, int):
             return None
         try:
             shape = resolved_model(config, size)
             return flops_per_token(shape, shape.vocab_size, config.train.seq_len)
-        except ValueError:  # UserError: a vocabulary that the model refuses
+        except ValueError:  # UserError: the model rejects the vocabulary
             return None
 
     @property
     def final_hash(self) -> str:
-        """The hash of the weights after the last step; empty where the run has not come to an end since."""
+        """Return the hash of the weights after the last step; empty if the run has not ended there."""
         found, step = self.records.summary.get("final_hash"), self.records.summary.get("step")
         newest = isinstance(step, int) and step >= self.last_step
         return found if isinstance(found, str) and newest else ""
@@ -95,14 +97,14 @@ class ComparedRun:
 
     @property
     def batch_hashes(self) -> Mapping[int, str]:
-        """The hash of a step's ids, by step, also of steps after `until`; empty without log.batches."""
+        """Return the hash of the ids by step, including steps after `until`; empty without log.batches."""
         return self.records.batch_hashes
 
 
 def read_run(letter: str, typed: str) -> ComparedRun:
     """Read the run that a folder, the folder of a checkpoint, or a URL names; no lock is taken.
 
-    Raises UserError where it names none.
+    Raise UserError if it names no run.
     """
     name, until = run_and_step(typed)
     if not is_url(name) and not (folder := RunFolder.named(name, argument="[compare] RUN")).holds_run:
@@ -117,29 +119,29 @@ def read_run(letter: str, typed: str) -> ComparedRun:
 
 
 def steps_of(table: Metrics) -> Int64:
-    """The steps of the rows."""
+    """Return the steps of the records."""
     return np.asarray(table.get("step", ()), np.int64)
 
 
 def column_of(table: Metrics, name: str) -> Float64:
-    """A column of numbers; NaN for every row where the table has none of that name."""
+    """Return a column of numbers; all NaN if the table has no such column."""
     return np.asarray(table[name], np.float64) if name in table else np.full(table.rows, np.nan)
 
 
 def short_names(runs: Sequence[ComparedRun]) -> list[str]:
-    """The last parts of the runs' folders where these differ, else the names as typed."""
+    """Return the last parts of the runs' paths if they are distinct, else the names as typed."""
     short = [run.records.folder.path.name for run in runs]
     return short if len(set(short)) == len(short) else [run.typed for run in runs]
 
 
 def _up_to(table: Metrics, step: int) -> Metrics:
-    """The rows of steps up to this one."""
+    """Return the records up to this step."""
     kept = steps_of(table) <= step
     return Metrics({name: column[kept] for name, column in table.items()})
 
 
 def _without_run(folder: RunFolder) -> str:
-    """What a path without a run is, and the run beside it with the nearest name."""
+    """Explain why a path is not a run, and suggest the nearest sibling."""
     path = folder.path
     if path.is_dir():
         return f"a folder without {CONFIG}"
@@ -153,7 +155,7 @@ def _without_run(folder: RunFolder) -> str:
 
 @dataclass(frozen=True)
 class Value:
-    """A number at the first step that differs; None: not finite."""
+    """The values of a column at the first step that differs; None: not finite."""
 
     name: str
     base: float | None
@@ -161,17 +163,17 @@ class Value:
 
     @property
     def equal(self) -> bool:
-        """Whether both runs have the same bits."""
+        """Return whether both runs have the same bits."""
         return self.base == self.other
 
 
 @dataclass(frozen=True)
 class FirstDifference:
-    """step: None where all common steps are equal. before: the last common step with equal numbers, 0 for none.
+    """The first difference of two runs. step: None if all common steps are equal.
 
-    common: the steps that both have logged. whole: whether these are all steps of both up to the last one.
-    rate_step: the first common step with another learning rate. batch_step: that with another hash of its ids;
-    hashed: whether both have recorded hashes at common steps.
+    before: the last common step with equal values, or 0. common: the steps that both have logged. whole: true if these
+    are all steps of both up to the last one. rate_step, batch_step: the first common step with another learning rate,
+    or another hash of the ids. hashed: both have recorded hashes at common steps.
     """
 
     common: Int64

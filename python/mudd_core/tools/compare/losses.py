@@ -1,4 +1,4 @@
-"""Losses of the runs at their ends and bests, at equal steps, equal tokens and equal FLOPs."""
+"""Last and best losses of the runs, and losses at equal steps, equal tokens and equal FLOPs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _Row = tuple[str, Sequence[float], Sequence[int | None]]  # name, values by run 
 
 
 def losses_part(runs: Sequence[ComparedRun], letters: Sequence[str]) -> Part:
-    """The table of losses in nats per target; of two runs with their differences."""
+    """Return the table of losses in nats per target; for two runs, with their differences."""
     at_equal_cost = _at_equal_cost(runs)
     rows = [*_of_updates(runs), *_of_validations(runs), *at_equal_cost]
     kept = [row for row in rows if np.isfinite(row[1]).any()]
@@ -36,7 +36,7 @@ def losses_part(runs: Sequence[ComparedRun], letters: Sequence[str]) -> Part:
 
 
 def _cells(row: _Row) -> list[list[str]]:
-    """A row as texts, and one with its steps where it has any."""
+    """Format a row, and a second one with its steps if it has any."""
     name, values, steps = row
     less = values[1] - values[0] if len(values) == 2 else np.nan
     pair = len(values) == 2
@@ -49,12 +49,12 @@ def _cells(row: _Row) -> list[list[str]]:
 
 
 def _other_targets(runs: Sequence[ComparedRun]) -> list[str]:
-    """A sentence where validations are not over as many targets."""
+    """Return a sentence if validations have different numbers of targets."""
     counts = [column_of(run.validations, "targets")[-1:] for run in runs]
     known = [int(count[0]) for count in counts if len(count) and np.isfinite(count[0])]
     if len(set(known)) < 2:
         return []
-    return [f"Validations are over other targets: {', '.join(f'{count:,}' for count in known)}."]
+    return [f"Validations have different numbers of targets: {', '.join(f'{count:,}' for count in known)}."]
 
 
 def _of_updates(runs: Sequence[ComparedRun]) -> list[_Row]:
@@ -78,7 +78,7 @@ def _of_validations(runs: Sequence[ComparedRun]) -> list[_Row]:
 
 
 def _ends(kind: str, tables: Sequence[Metrics], name: str, common: Int64) -> list[_Row]:
-    """A row at the last common step, and one at the last step of each run where these are others."""
+    """Return a row at the last common step, and one at the last step of each run if these differ."""
     rows: list[_Row] = []
     if len(common):
         values = [float(_at(table, name, common[-1:])[0]) for table in tables]
@@ -89,7 +89,7 @@ def _ends(kind: str, tables: Sequence[Metrics], name: str, common: Int64) -> lis
 
 
 def _at_equal_cost(runs: Sequence[ComparedRun]) -> list[_Row]:
-    """Rows at equal tokens where runs take other numbers of them a step, and at equal FLOPs where these differ."""
+    """Return rows at equal tokens and at equal FLOPs, for runs whose steps differ in them."""
     rows = []
     if len({run.tokens_per_step for run in runs}) > 1:
         rows += _at_spent(runs, [1.0 * run.tokens_per_step for run in runs], lambda v: f"{v:,.0f} tokens")
@@ -103,7 +103,7 @@ def _at_equal_cost(runs: Sequence[ComparedRun]) -> list[_Row]:
 def _at_spent(
     runs: Sequence[ComparedRun], a_step: Sequence[float], text: Callable[[float], str]
 ) -> list[_Row]:
-    """Losses where all runs have spent what the one with the least has, between logged steps by interpolation."""
+    """Return the losses at the smallest total cost of any run, interpolated between logged steps."""
     rows: list[_Row] = []
     for kind, name, tables in (
         ("training", "loss", [run.updates for run in runs]),
@@ -120,7 +120,7 @@ def _at_spent(
 
 
 def _interpolated(table: Metrics, name: str, step: float) -> float:
-    """The value at a step; NaN before the first row with one."""
+    """Return the interpolated value at a step; NaN before the first logged value."""
     finite = np.isfinite(table[name])
     if not finite.any():
         return np.nan
@@ -153,7 +153,7 @@ def _row_at(title: str, tables: Sequence[Metrics], name: str, places: Sequence[i
 
 
 def _common(tables: Sequence[Metrics]) -> Int64:
-    """The steps that all tables have."""
+    """Return the steps that all tables have."""
     found = steps_of(tables[0])
     for table in tables[1:]:
         found = np.intersect1d(found, steps_of(table))
@@ -161,6 +161,6 @@ def _common(tables: Sequence[Metrics]) -> Int64:
 
 
 def _at(table: Metrics, name: str, steps: Int64) -> Float64:
-    """The values of steps that the table has; NaN without such a column."""
+    """Return the values at steps of the table; NaN without such a column."""
     found: Float64 = column_of(table, name)[np.searchsorted(steps_of(table), steps)]
     return found

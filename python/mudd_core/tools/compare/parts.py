@@ -25,7 +25,7 @@ _NONE = "-"
 
 
 def runs_part(runs: Sequence[ComparedRun]) -> Part:
-    """The runs by their letters."""
+    """Return the list of runs with their letters."""
     rows = [
         [run.letter, run.typed, run.records.config.name, run.records.config.model.family, run.state]
         for run in runs
@@ -34,7 +34,7 @@ def runs_part(runs: Sequence[ComparedRun]) -> Part:
 
 
 def parts_before_curves(runs: Sequence[ComparedRun]) -> list[Part]:
-    """What the runs are and what they were asked for, their losses."""
+    """Return the parts about runs, settings and losses."""
     letters = [run.letter for run in runs]
     return [
         runs_part(runs),
@@ -46,14 +46,14 @@ def parts_before_curves(runs: Sequence[ComparedRun]) -> list[Part]:
 
 
 def parts_after_curves(runs: Sequence[ComparedRun]) -> list[Part]:
-    """The first differences, speed, memory, and the weights at the end."""
+    """Return the parts about first differences, speed, memory and final weights."""
     base, *others = runs
     differences = [difference_part(base, other, first_difference(base, other)) for other in others]
     return [*differences, speed_part(runs, [run.letter for run in runs]), hash_part(runs)]
 
 
 def difference_part(base: ComparedRun, other: ComparedRun, found: FirstDifference) -> Part:
-    """The first step at which a run has other numbers than the base."""
+    """Return the part about the first step at which a run differs from the base."""
     title = f"first difference of {base.letter} and {other.letter}"
     if not len(found.common):
         return Part(f"{title}: unknown", (), ["They have logged no common step."])
@@ -75,7 +75,7 @@ def _exact(value: float | None) -> str:
 
 
 def _periods(base: ComparedRun, other: ComparedRun, found: FirstDifference) -> str:
-    """The sentence about steps that not both have logged."""
+    """Return the sentence about steps that only one run has logged."""
     periods = [run.records.config.train.log_every for run in (base, other)]
     count = len(found.common)
     text = f"Compared at the {count:,} steps that both have logged" if count > 1 else "Compared at one step"
@@ -90,7 +90,7 @@ def _periods(base: ComparedRun, other: ComparedRun, found: FirstDifference) -> s
 
 
 def _causes(base: ComparedRun, other: ComparedRun, found: FirstDifference) -> list[str]:
-    """Sentences about the batches and the learning rate up to the difference."""
+    """Return sentences about batches and learning rates up to the difference."""
     last = found.step if found.step is not None else int(found.common[-1])
     notes = []
     if found.rate_step is not None and found.rate_step <= last:
@@ -115,7 +115,7 @@ def _show_command(run: ComparedRun, step: int) -> str:
 
 
 def speed_part(runs: Sequence[ComparedRun], letters: Sequence[str]) -> Part:
-    """Median tokens per second with ratios to the first run, fraction of peak, time and memory."""
+    """Return median tokens per second with ratios to the first run, fraction of peak, time and memory."""
     speeds = [_median(run.updates, "tokens_per_second") for run in runs]
     rows = [
         ["tokens/s, median", *(_NONE if np.isnan(speed) else f"{speed:,.0f}" for speed in speeds)],
@@ -129,7 +129,7 @@ def speed_part(runs: Sequence[ComparedRun], letters: Sequence[str]) -> Part:
 
 
 def hash_part(runs: Sequence[ComparedRun]) -> Part:
-    """Whether the weights at the end are equal."""
+    """Return the part that tells if the final weights are equal."""
     base, *others = runs
     notes = [f"{run.letter}: {run.final_hash or 'none, since the run has not ended'}" for run in runs]
     if not all(run.final_hash for run in runs):

@@ -1,4 +1,4 @@
-"""What the runs were asked for and made of: config fields, texts, tokenizers, programs and machines that differ."""
+"""Differing settings of runs: config fields, datasets, tokenizers, programs and machines."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mudd_core.tools.compare.compared import ComparedRun
 _ABSENT = "-"  # of a field that the family of a run does not have
 _FREE = " *"
 
-# Facts of run.json that differ between any two runs, or say what the config says.
+# Entries of run.json that always differ between runs, or repeat the config.
 _OF_EACH_RUN = ("run_id", "started", SOURCE, BOUND)
 _OF_DATA = {DATA_FACT: "token cache", SEAL_FACT: "seal of the cache", "vocab_size": "vocabulary"}
 _SHOWN = 16  # characters of a hash
@@ -31,7 +31,7 @@ _NAMES = ("version", "commit", "cpu", "level", "threads", "ranks")
 
 
 def config_part(runs: Sequence[ComparedRun], letters: Sequence[str]) -> Part:
-    """The fields that differ; those that may change on resume are marked, since they change no number."""
+    """Return the fields that differ, with a mark if they may change on resume, because these change no result."""
     infos = [{info.path: info for info in walk(run.records.config)} for run in runs]
     names = dict.fromkeys(path for of_run in infos for path in of_run)
     fixed, free = [], []
@@ -55,7 +55,7 @@ def _value(info: FieldInfo | None) -> str:
 
 
 def data_part(runs: Sequence[ComparedRun], letters: Sequence[str]) -> Part:
-    """Token caches, vocabularies and tokenizers that differ."""
+    """Return token caches, vocabularies and tokenizers that differ."""
     found: dict[str, list[Json]] = {
         shown_name: [run.records.facts.get(name) for run in runs] for name, shown_name in _OF_DATA.items()
     }
@@ -67,7 +67,7 @@ def data_part(runs: Sequence[ComparedRun], letters: Sequence[str]) -> Part:
 
 
 def machine_part(runs: Sequence[ComparedRun], letters: Sequence[str]) -> Part:
-    """Programs and machines where they differ, between the runs or from one start of a run to the next."""
+    """Return programs and machines that differ between runs, or between the starts of one run."""
     facts = [_of_program(run) for run in runs]
     names = dict.fromkeys(name for of_run in facts for name in of_run)
     rows = _differing({name: [of_run.get(name) for of_run in facts] for name in names})
@@ -79,7 +79,7 @@ def machine_part(runs: Sequence[ComparedRun], letters: Sequence[str]) -> Part:
 
 
 def _of_program(run: ComparedRun) -> JsonObject:
-    """The facts of run.json that are neither of its data nor of this run alone, hashes of the user's code by field."""
+    """Return the entries of run.json about program and machine, and the hashes of user code by field."""
     facts = run.records.facts
     found = {
         name: value for name, value in facts.items() if name not in (*_OF_DATA, *_OF_EACH_RUN, OWN_FILES)
@@ -91,7 +91,7 @@ def _of_program(run: ComparedRun) -> JsonObject:
 
 
 def _differing(found: Mapping[str, Sequence[Json]]) -> list[list[str]]:
-    """A row for each name whose values differ."""
+    """Return a row for each name whose values differ."""
     return [
         [name, *map(_fact, values)]
         for name, values in found.items()
@@ -100,14 +100,14 @@ def _differing(found: Mapping[str, Sequence[Json]]) -> list[list[str]]:
 
 
 def _fact(value: Json) -> str:
-    """A fact as text, hashes by their first digits."""
+    """Format an entry, hashes by their first digits."""
     if value is None:
         return UNKNOWN
     return value[:_SHOWN] if isinstance(value, str) else json.dumps(value)
 
 
 def _tokenizer(run: ComparedRun) -> str | None:
-    """The hash of the tokenizer's files in the folder of a run; `bytes`, or None where neither is known."""
+    """Return the hash of the tokenizer's files in a run's folder, `bytes`, or None if neither is known."""
     folder, named = run.records.folder.path, run.records.config.data.tokenizer
     files = [folder / name for name in VOCABULARIES if (folder / name).is_file()]
     if not files:
@@ -116,7 +116,7 @@ def _tokenizer(run: ComparedRun) -> str | None:
 
 
 def machine_rows(runs: Sequence[ComparedRun]) -> list[list[str]]:
-    """Return a row of texts for each name that differs between runs or within one: name, then a text a run."""
+    """Return a row of strings for each name that differs between runs or within one: name, then one cell a run."""
     parts = [_parts(run) for run in runs]
     rows = []
     for name in _NAMES:
@@ -134,7 +134,7 @@ def machine_text(run: ComparedRun) -> str:
 
 
 def _parts(run: ComparedRun) -> list[tuple[int, JsonObject]]:
-    """(first step but one, machine) of each start and resume whose steps are still part of the run."""
+    """Return (step before its first, machine) of each start or resume whose steps are still part of the run."""
     found: list[tuple[int, JsonObject]] = []
     for event in run.records.events:
         step = event.get("step", 0)
@@ -149,7 +149,7 @@ def _parts(run: ComparedRun) -> list[tuple[int, JsonObject]]:
 
 
 def _text(parts: Sequence[tuple[int, JsonObject]], name: str) -> str:
-    """The values of a name in the order of the steps: `avx2 to step 10, then avx512`."""
+    """Format the values of a name in the order of the steps: `avx2 to step 10, then avx512`."""
     values: list[tuple[int, str]] = []
     for step, machine in parts:
         value = _shown(machine.get(name))

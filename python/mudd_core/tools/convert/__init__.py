@@ -1,1 +1,1 @@
-"""The commands `data convert` and `data inspect`: files of one format from another, and what files hold."""
+"""The commands `data convert`, between file formats, and `data inspect`, which summarizes files."""

@@ -1,6 +1,6 @@
-"""Makes files of one format from another.
+"""Convert files from one format to another.
 
-They appear when all is written; the same input gives the same bytes.
+The output appears when it is complete; the same input always produces the same bytes.
 
     python3 launch.py data convert --from=openwebtext --to=tf      # to train_data_00000.tfrecord
     python3 launch.py data convert --from='tf/*.tfrecord' --to=ar  # TFRecord to ArrayRecord
@@ -42,11 +42,11 @@ from mudd_core.tools.convert.items import (
 
 _DEFAULT = {"tfrecord": "arrayrecord", "megatron": "tfrecord", "tokens": "tfrecord", "text": "megatron"}
 _C4_VALIDATION = 24_567
-ItemT = TypeVar("ItemT")  # an item of a file: payload, text or ids
+ItemT = TypeVar("ItemT")  # an item of a file: payload, document or ids
 
 
 def main(words: Sequence[str]) -> int:
-    """The command; returns the exit code."""
+    """Run the command; return the exit code."""
     asked = _parser().options(words)
     files = selected(asked.source, "data convert --from", column=asked.column, ids=True).files
     source = only(files).name
@@ -111,7 +111,7 @@ def _parser() -> ToolArguments:
 
 
 def digest(files: Sequence[Path]) -> str:
-    """SHA-256 of the bytes of files, one behind the other."""
+    """Return the SHA-256 of the concatenated files."""
     h = hashlib.sha256()
     for path in files:
         with path.open("rb") as file:
@@ -126,14 +126,14 @@ def _size(files: Sequence[Path]) -> int:
 
 @dataclass
 class Conversion:
-    """One conversion into a folder. shards: files of a split; 0: one for each input file."""
+    """A conversion into a folder. shards: files of a split; 0: one for each input file."""
 
     folder: Path
     how: Reading
     shards: int
 
     def run(self, files: Sequence[Path]) -> dict[Path, int]:
-        """Records of each file that was written. Nothing is left behind by an error."""
+        """Convert the files; return the number of records by written file. An error leaves no output."""
         temporary = self.folder / f".convert-{os.getpid()}"
         new = not self.folder.exists()
         try:
@@ -156,7 +156,7 @@ class Conversion:
         return {self.folder / name: count for name, count in sorted(counts.items())}
 
     def _write(self, files: Sequence[Path], folder: Path) -> dict[str, int]:
-        """Write files of the target format into the folder; records by name."""
+        """Write files of the target format into the folder; return the number of records by name."""
         if self.how.target == "c4":
             return self._convert(files, folder, texts, LinesWriter)
         if self.how.target == "megatron":
@@ -211,7 +211,7 @@ class Conversion:
         return counts
 
     def _name(self, path: Path, valid: bool, at: int, of: int) -> str:
-        """The documents' names: what the original programs look for."""
+        """Return the name of an output file that the original programs expect."""
         target, split = self.how.target, "validation" if valid else "train"
         if target == "c4":
             return "c4-validation_24567exp.json" if valid else f"c4-train.{at:05d}-of-{of:05d}.json"
@@ -226,5 +226,5 @@ class Conversion:
 
 
 def _is_validation(path: Path) -> bool:
-    """Whether the name says so: validation/data-00000-of-00004.arrow, c4-validation.00000-of-00008.json."""
+    """Return whether the path names validation data: validation/data-00000-of-00004.arrow, c4-validation.*.json."""
     return any("valid" in part for part in (path.name, path.parent.name))

@@ -1,6 +1,6 @@
-"""Says what files hold: format, records, lengths and the first texts.
+"""Print a summary of files: format, records, lengths and the first documents.
 
-Of C4's parts it says the known counts, too.
+For parts of C4 it also prints the known counts.
 
     python3 launch.py data inspect openwebtext/train
 """
@@ -22,7 +22,7 @@ _SHOWN = 72
 
 
 def main(words: Sequence[str]) -> int:
-    """The command; returns the exit code."""
+    """Run the command; return the exit code."""
     asked = _parser().options(words)
     files = selected(asked.path, "data inspect", column="", ids=True).files
     counts: dict[Path, int] = {}
@@ -52,7 +52,7 @@ def _parser() -> ToolArguments:
 
 
 def inspected(path: Path, first: int, counts: dict[Path, int]) -> list[str]:
-    """Lines about a file; its number of records goes into `counts`."""
+    """Return lines about a file; add its number of records to `counts`."""
     one = format_of(path)
     lengths: dict[str, tuple[int, int, int, int]] = {}  # least, most, sum, number
     shown: list[str] = []
@@ -77,7 +77,7 @@ def inspected(path: Path, first: int, counts: dict[Path, int]) -> list[str]:
 
 
 def known_counts(counts: dict[Path, int]) -> list[str]:
-    """Known counts of C4's parts beside those found, for the parts of which files are there."""
+    """Return the known and the found counts of the C4 parts that are present."""
     lines = []
     numbered = {number: n for path, n in counts.items() if (number := c4.train_number(path)) is not None}
     for name, (low, high, known) in c4.PARTS.items():

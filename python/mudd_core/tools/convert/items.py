@@ -1,6 +1,6 @@
-"""Items of `data convert`: payloads, texts or lists of ids. Readers yield them with their split, writers take them.
+"""Items of `data convert`: payloads, documents or lists of ids. Readers yield them with their split for the writers.
 
-Each writer is closed and synced before its file gets its name.
+Each writer is closed and synced before its file is renamed to its final name.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ TARGETS = ("tfrecord", "arrayrecord", "megatron", "c4")
 
 @dataclass(frozen=True)
 class Reading:
-    """source, target: formats. length: ids of a record made of ids. valid: fraction of the documents held out.
+    """Options of a conversion. source, target: formats. length: ids of a record. valid: fraction held out.
 
-    dropped: numbers of the items that the output lacks, by their description.
+    dropped: counts of the items that the output lacks, by description.
     """
 
     source: str
@@ -50,12 +50,12 @@ class Reading:
 
 
 def is_held_out(text: bytes, fraction: float) -> bool:
-    """By the SHA-256 of the document, so that the same document always goes the same way."""
+    """Return whether to hold a document out, by its SHA-256, so that equal documents are in the same split."""
     return int.from_bytes(hashlib.sha256(text).digest()[:8], "big") < fraction * 2**64
 
 
 def payloads(path: Path, how: Reading) -> Iterator[tuple[bool, bytes]]:
-    """(held out, payload of a record) of a file."""
+    """Yield (held out, payload) for each record of a file."""
     if FORMATS[how.source].holds == "ids":
         return ((False, encoded({"input_ids": ids})) for ids in _windows(path, how))
     if (how.source, how.target) == ("tfrecord", "arrayrecord") and not how.valid:
@@ -64,12 +64,12 @@ def payloads(path: Path, how: Reading) -> Iterator[tuple[bool, bytes]]:
 
 
 def texts(path: Path, how: Reading) -> Iterator[tuple[bool, str]]:
-    """(held out, text of a document) of a file."""
+    """Yield (held out, document) for each document of a file."""
     return ((is_held_out(text.encode(), how.valid), text) for text in _texts(path, how))
 
 
 def token_ids(path: Path, how: Reading) -> Iterator[tuple[bool, Int64]]:
-    """(held out, ids of a document with its end) of a file."""
+    """Yield (held out, ids with EOS) for each document of a file."""
     tokenizer = how.tokenizer
     if tokenizer is None:
         raise UserError("[data convert] --tokenizer: expected the tokenizer of the ids, got none")
@@ -78,7 +78,7 @@ def token_ids(path: Path, how: Reading) -> Iterator[tuple[bool, Int64]]:
 
 
 def _texts(path: Path, how: Reading) -> Iterator[str]:
-    """Documents; a file of plain text is cut as docs/data.md says."""
+    """Yield documents; docs/data.md describes how a plain text file is split."""
     if how.source != "text":
         yield from documents(path, how.column, how.source)
         return
@@ -97,7 +97,7 @@ def _payloads(path: Path) -> Iterator[bytes]:
 
 
 def other_columns(path: Path, how: Reading) -> list[str]:
-    """Return the columns of the first record that a conversion of documents leaves out."""
+    """Return the columns of the first record that a conversion of documents drops."""
     one = FORMATS[how.source]
     if one.holds != "records" or ((how.source, how.target) == ("tfrecord", "arrayrecord") and not how.valid):
         return []
@@ -106,7 +106,7 @@ def other_columns(path: Path, how: Reading) -> list[str]:
 
 
 def _windows(path: Path, how: Reading) -> Iterator[Int64]:
-    """Sequences of how.length ids as they are; others are joined in order and cut, neighbours share one id."""
+    """Yield sequences of how.length ids unchanged; join and split others, with one id shared by neighbours."""
     length = how.length
     rest = np.empty(0, np.int64)
     joined, shared = False, 0
@@ -124,7 +124,7 @@ def _windows(path: Path, how: Reading) -> Iterator[Int64]:
 
 
 class Writer(Protocol[I_contra]):
-    """Takes items of its format one by one; `close` completes the files."""
+    """A writer of items in one format; `close` completes the files."""
 
     def write(self, item: I_contra) -> None: ...
     def close(self) -> None: ...
@@ -137,7 +137,7 @@ def _sync(file: BinaryIO) -> None:
 
 
 class TfrecordWriter:
-    """Payloads as framed records."""
+    """A writer of payloads as framed records."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("wb")
@@ -150,7 +150,7 @@ class TfrecordWriter:
 
 
 class ArrayRecordWriter:
-    """Payloads, one in a chunk, as the loader of the original programs expects."""
+    """A writer of payloads, one in a chunk, as the original programs' loader expects."""
 
     def __init__(self, path: Path) -> None:
         module = needed(
@@ -168,7 +168,7 @@ class ArrayRecordWriter:
 
 
 class LinesWriter:
-    """Texts as JSON objects, one a line."""
+    """A writer of documents as JSON objects, one a line."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("wb")
@@ -181,7 +181,7 @@ class LinesWriter:
 
 
 class IndexedWriter:
-    """Lists of ids as NAME.bin; NAME.idx follows when it is closed. path: NAME.bin."""
+    """A writer of lists of ids to NAME.bin; `close` writes NAME.idx. path: NAME.bin."""
 
     def __init__(self, path: Path, vocab_size: int) -> None:
         self._code, self._kind = kind_for(vocab_size)

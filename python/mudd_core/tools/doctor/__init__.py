@@ -1,4 +1,4 @@
-"""Checks of the machine, and a finding of one."""
+"""Checks of the machine, and the finding that a check yields."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mudd_core.base.errors import UserError, in_one_line
 
 
 class Level(StrEnum):
-    """How much a finding matters: a fault keeps a training from working, a warning costs speed or a feature."""
+    """The severity of a finding: a fault prevents training, a warning costs speed or a feature."""
 
     OK = "ok"
     WARNING = "warning"
@@ -19,7 +19,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One finding. found: one line. mend: the command or the value that mends it; empty where nothing is to mend."""
+    """A finding. found: one line. mend: the command or the value that fixes it; empty if nothing needs fixing."""
 
     level: Level
     found: str
@@ -30,6 +30,6 @@ _PLACE = re.compile(r"^\[[^\]]*\] ")
 
 
 def from_message(level: Level, message: str | UserError) -> Finding:
-    """Return the finding of an error message or a warning of the package: `[place] what was found; what mends it`."""
+    """Return the finding for an error or a warning of the package, `[place] problem; remedy`."""
     found, _, mend = _PLACE.sub("", in_one_line(message)).partition("; ")
     return Finding(level, found, mend)

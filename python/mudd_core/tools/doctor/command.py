@@ -1,7 +1,7 @@
-"""Looks at this machine and prints what keeps a training from working or slows it, each with the line that mends it.
+"""Check this machine and print what prevents or slows training, each with the remedy.
 
-Reads no config and trains nothing; writes at most 32 MiB to the disk for a moment. Exit codes: 0 training would work,
-2 a fault keeps it from working.
+The command reads no config and trains nothing; it briefly writes at most 32 MiB to the disk. Exit codes: 0 training
+would work, 2 a fault prevents it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mudd_core.base.show.terminal import WIDTH
 from mudd_core.config.tool_arguments import ToolArguments
 from mudd_core.tools.doctor import Finding, Level
 
-# Subject: module and function of its check, which imports the module: one that cannot be loaded is a finding.
+# Subject -> module:function of its check; a module that cannot be imported is a finding.
 CHECKS = {
     "cpu": "processor.level",
     "cores": "processor.cores",
@@ -33,7 +33,7 @@ _MARGIN = 20  # columns of subject and level
 
 
 def main(words: Sequence[str]) -> int:
-    """Print every finding; 2 if one of them is a fault, else 0."""
+    """Print every finding; return 2 if one of them is a fault, else 0."""
     parser = ToolArguments("doctor", __doc__ or "")
     parser.add_argument(
         "--workdir", default="runs", metavar="DIR", help="check the disk of this folder; default runs"
@@ -51,7 +51,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def checked(check: str, place: Path) -> Iterator[Finding]:
-    """Yield the findings of one check; a fault where it cannot be made. check: a value of CHECKS."""
+    """Yield the findings of one check; a fault if the check itself fails. check: a value of CHECKS."""
     module, _, function = check.partition(".")
     try:
         yield from getattr(importlib.import_module(f"mudd_core.tools.doctor.{module}"), function)(place)
@@ -63,7 +63,7 @@ def checked(check: str, place: Path) -> Iterator[Finding]:
 
 
 def lines_of(subject: str, finding: Finding) -> list[str]:
-    """Return the lines of a finding; what mends it is on a line of its own, which is not folded."""
+    """Return the lines of a finding; the remedy has a separate line, which is not wrapped."""
     margin = " " * _MARGIN
     head = f"{subject:<11}{finding.level:<9}"
     lines = textwrap.wrap(

@@ -20,12 +20,16 @@ from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.tools.doctor import Finding, Level, from_message
 
 _LEAST, _COMFORTABLE = 64 * MIB, 1024 * MIB  # tiny.py keeps 52 MiB
-_BLOCK, _BLOCKS, _SECONDS = 4 * MIB, 8, 0.5  # of the measurement: at most so many blocks, in about so long
+_BLOCK, _BLOCKS, _SECONDS = (
+    4 * MIB,
+    8,
+    0.5,
+)  # of the measurement: maximum number of blocks, and target duration
 _SLOW = 20 * MIB  # bytes a second
 
 
 def disk(place: Path) -> Iterator[Finding]:
-    """Yield what a run in this work directory meets. place: the folder, which need not exist."""
+    """Yield findings about the disk of a work directory. place: the folder, which need not exist."""
     folder = existing(place)
     free = _core.free_space(str(folder))
     mend = "free some space, or choose another disk with --workdir=PATH"
@@ -46,7 +50,7 @@ def disk(place: Path) -> Iterator[Finding]:
 
 
 def bytes_per_second(folder: Path) -> float:
-    """Return the speed of writes that reach the disk, as a save makes them. OSError where they fail."""
+    """Return the speed of synced writes, as for a save, in bytes/s; raise OSError if they fail."""
     block, written, begin = os.urandom(_BLOCK), 0, time.perf_counter()
     with open(folder / "speed", "wb", buffering=0) as file:
         while written < _BLOCKS and (not written or time.perf_counter() - begin < _SECONDS):
@@ -67,7 +71,7 @@ def _speed(folder: Path) -> Iterator[Finding]:
 
 
 def _locks(folder: Path) -> Iterator[Finding]:
-    """Yield what the lock of a work directory says about this file system."""
+    """Yield findings about locks on this file system, by locking the work directory."""
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said), FolderLock(RunFolder(folder)):

@@ -18,7 +18,7 @@ _MPI = "mudd_core._mpi"
 
 
 def hdf5(place: Path) -> Iterator[Finding]:
-    """Yield the library that is loaded, or why it cannot be."""
+    """Yield the loaded HDF5 library, or why it cannot be loaded."""
     try:
         importlib.import_module(_HDF5)
     except ImportError as error:
@@ -34,7 +34,7 @@ def hdf5(place: Path) -> Iterator[Finding]:
 
 
 def mpi(place: Path) -> Iterator[Finding]:
-    """Yield what `--ranks` and a typed `mpirun` would start; nothing here keeps one process from training."""
+    """Yield findings about MPI for `--ranks` and `mpirun`; none of them prevents training in one process."""
     try:
         own = Path(find_mpirun())
     except UserError as error:

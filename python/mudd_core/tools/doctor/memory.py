@@ -22,7 +22,7 @@ _MEND = "docker run --shm-size=2g, or sudo mount -o remount,size=2g /dev/shm"
 
 
 def limits(place: Path) -> Iterator[Finding]:
-    """Yield the memory that a training may take, and its limits."""
+    """Yield the memory that a training may use, and its limits."""
     try:
         require_address_space()
     except UserError as error:
@@ -56,7 +56,7 @@ def _huge_pages() -> Iterator[Finding]:
 
 
 def shared(place: Path) -> Iterator[Finding]:
-    """Yield the room that --ranks has; without it ranks exchange messages, and one process needs none."""
+    """Yield the shared memory for --ranks; without it ranks send messages, and one process needs none."""
     if not os.access(FOLDER, os.W_OK):
         yield Finding(Level.WARNING, f"{FOLDER} is missing or cannot be written: --ranks is slower", _MEND)
         return

@@ -1,4 +1,4 @@
-"""The Python packages: those that every training needs, and those that only some inputs need."""
+"""The Python packages that every training needs, and the optional ones for some inputs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def packages(place: Path) -> Iterator[Finding]:
 
 
 def _installed(package: str) -> str:
-    """The version of an installed package, empty where there is none."""
+    """Return the version of a package; empty if it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -41,7 +41,7 @@ def _installed(package: str) -> str:
 
 
 def _import_fault(module: str) -> str:
-    """Why a module cannot be imported, empty where it can."""
+    """Return why a module cannot be imported; empty if it can."""
     try:
         require_address_space()  # below it NumPy's BLAS ends this process; the check of memory reports the limit
     except UserError:
@@ -54,5 +54,5 @@ def _import_fault(module: str) -> str:
 
 
 def _numbers(text: str) -> list[int]:
-    """The first three numbers of a version."""
+    """Return the first three numbers of a version."""
     return [int(part) for part in re.findall(r"\d+", text)[:3]]

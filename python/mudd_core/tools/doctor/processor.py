@@ -20,7 +20,7 @@ _RUNTIME = re.compile(r"/lib(gomp|iomp5|omp)[-.\w]*\.so[.\d]*$")
 
 
 def level(place: Path) -> Iterator[Finding]:
-    """Yield the level that is used, and why it is not the highest one of the CPU."""
+    """Yield the level in use, and why it is not the CPU's highest level."""
     try:
         require_levels()
     except UserError as error:
@@ -39,7 +39,7 @@ def level(place: Path) -> Iterator[Finding]:
 
 
 def cores(place: Path) -> Iterator[Finding]:
-    """Yield the cores that a training may use, and what keeps others from it."""
+    """Yield the cores that a training may use, and why it may not use the others."""
     yield from _launcher()
     machine, bound, usable = os.cpu_count() or 1, len(os.sched_getaffinity(0)), usable_cores()
     threads = _core.num_threads()
@@ -74,7 +74,7 @@ def cores(place: Path) -> Iterator[Finding]:
 
 
 def _launcher() -> Iterator[Finding]:
-    """Yield what a start refuses of a launcher's variables, and take the cores that mpirun leaves a training."""
+    """Yield errors in a launcher's variables, and use the cores that mpirun leaves for training."""
     try:
         if not is_rank():
             require_one_process()
@@ -84,7 +84,7 @@ def _launcher() -> Iterator[Finding]:
 
 
 def openmp(place: Path) -> Iterator[Finding]:
-    """Yield the copies that this process has loaded."""
+    """Yield findings about the OpenMP runtimes that this process has loaded."""
     try:
         lines = MAPS.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError as error:

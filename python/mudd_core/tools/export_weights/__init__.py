@@ -1,1 +1,1 @@
-"""The command export: a run's weights as a folder for another program, or by our own names."""
+"""The command export: a run's weights as a folder for another program, or with mudd_core's names."""

@@ -1,7 +1,7 @@
-"""Exports of a run with adapters: the adapters as a folder of PEFT, or weights merged with them.
+"""Export of a run with adapters: the adapters as a PEFT folder, or weights with the adapters merged in.
 
-The folder of PEFT is loaded again to compare the logits. Merged weights are summed in fp32 and rounded once to the
-types of the base.
+The PEFT folder is loaded again to compare the logits. Merged weights are summed in fp32 and rounded once to the types
+of the base.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _PLACE = "[export] --adapter"
 
 
 def base_name(asked: str | None, run: RunFolder, config: Config) -> str:
-    """What adapter_config.json names as the base: --base, else the folder that the run was tuned from.
+    """Return the base for adapter_config.json: --base, else the folder that the run was tuned from.
 
-    UserError where that is no folder of transformers.
+    Raise UserError if it is not a transformers folder.
     """
     if asked is not None:
         return asked
@@ -56,11 +56,11 @@ def write_adapter(
     files: Mapping[str, bytes],
     weights: Mapping[str, AnyTensor] | None = None,
 ) -> int:
-    """Write the adapters of a model; the number of tensors. base: its name. files: others, content by name.
+    """Write the adapters of a model; return the number of tensors. base: its name. files: more files by name.
 
-    weights: those of the model by name, where it does not hold all of them.
+    weights: the model's weights by name, if the model itself has only some of them.
 
-    UserError for adapters that PEFT cannot have.
+    Raise UserError for adapters that PEFT does not support.
     """
     try:
         lora, plain = plain_adapters(model, model.parameters if weights is None else weights)
@@ -76,7 +76,7 @@ def write_adapter(
 
 
 def plain_adapters(model: Model, weights: Mapping[str, AnyTensor]) -> tuple[LoraConfig, dict[str, Float32]]:
-    """Adapters beside the base as it was: settings, and weights by our names.
+    """Return settings and weights of adapters for the original base, with mudd_core's names.
 
     With lora.init=pissa the base of the run lacks s A0 B0, so W + s (A B - A0 B0) is written: [A A0] and [B; -B0], of
     twice the rank and twice the alpha.
@@ -96,7 +96,7 @@ def plain_adapters(model: Model, weights: Mapping[str, AnyTensor]) -> tuple[Lora
 
 
 def base_tensors(store: Store, weights: Mapping[str, AnyTensor]) -> dict[str, StoredTensor]:
-    """The base of a model with adapters, each made when it is asked for. store: of the model; weights: all, by name."""
+    """Return the base tensors of a model with adapters; each is computed on access. weights: all, by name."""
     return {
         name: made_tensor(weights[name].shape, np.float32, partial(_before, store.adapters, weights, name))
         for name in base_names(store)
@@ -110,16 +110,16 @@ def adapted_model(
     spread: Spread | None = None,
     alive: Alive = nothing,
 ) -> Model:
-    """The model of the adapters in a folder and a base, by name, of this config.
+    """Load the adapters in a folder and a base, by name, as a model of this config.
 
-    spread: how ranks hold the model between them; all of them make this call. alive: called for each tensor.
+    spread: how the model is sharded across ranks, which all make this call. alive: called for each tensor.
     """
     adapter = read_adapter(folder, model, _PLACE)
     return held_model(model, {**base, **adapter.weights}, spread, alive, adapter.lora)
 
 
 def _before(adapters: Adapters, weights: Mapping[str, AnyTensor], name: str) -> Float32:
-    """A weight of the base, with what the adapters began with added again (lora.init=pissa)."""
+    """Return a base weight, to which the initial adapters are added again (lora.init=pissa)."""
     layer, weight = name.removesuffix(".w"), float32_of(weights[name])
     if not adapters.initial or layer not in adapters.names:
         return weight
@@ -130,9 +130,9 @@ def _before(adapters: Adapters, weights: Mapping[str, AnyTensor], name: str) -> 
 def rounded_weights(
     model: ModelConfig, weights: Mapping[str, StoredTensor], kinds: Mapping[str, str]
 ) -> dict[str, StoredTensor]:
-    """The weights that have another type than float32, with the numbers of that type, still float32.
+    """Return the weights with another type than float32, rounded to that type but stored as float32.
 
-    kinds: by the names of transformers. The numbers are made when they are asked for: UserError for a weight that would
+    kinds: types by transformers' names. Values are computed on access, which raises UserError for a weight that would
     become infinite.
     """
     assert isinstance(model, HfModel)
@@ -161,9 +161,9 @@ def _near(weight: StoredTensor, kind: str, name: str) -> Float32:
 
 
 def base_types(run: RunFolder, model: ModelConfig) -> dict[str, str]:
-    """The type of each tensor of transformers' folder, as the base had it; F32 where none is known.
+    """Return the type of each tensor in the transformers folder, as in the base; F32 if it is unknown.
 
-    run: of the files that came with the base.
+    run: the run with the files that came with the base.
     """
     if not isinstance(model, HfModel):
         return {}
@@ -175,5 +175,5 @@ def base_types(run: RunFolder, model: ModelConfig) -> dict[str, str]:
 
 
 def _bare(name: str) -> str:
-    """A name in the spelling without prefix, in which some folders have it."""
+    """Return a name without its prefix, as some folders spell it."""
     return name.removeprefix("transformer.").removeprefix("model.")

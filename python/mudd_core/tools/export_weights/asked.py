@@ -1,4 +1,4 @@
-"""What the arguments of `export` ask for."""
+"""The arguments of `export`."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.run.store.saved_run import named_run, run_and_step
 from mudd_core.tools.export_weights.folder import OWN
 
-_TEXT = """Writes a run's weights as a folder of an original program: settings, safetensors, tokenizer.
+_TEXT = """Write a run's weights as a folder of an original program: settings, safetensors, tokenizer.
 
-What was written is loaded again and must give the very logits of the run before success is reported. With --ranks=N
-[--hosts=A,B] mesh.zero=3 the ranks hold the model between them, and no process has all of it.
+The folder is loaded again, and success is reported only if its logits equal the run's. With --ranks=N [--hosts=A,B]
+mesh.zero=3 the model is sharded across the ranks, so that no process needs memory for all of it.
 """
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What the arguments, words, ask for. changes: fields of the model that are set otherwise than the run has them."""
+    """The parsed arguments. changes: overrides of the run's model fields."""
 
     words: Sequence[str]
     args: argparse.Namespace
@@ -37,7 +37,7 @@ class Asked:
 
     @classmethod
     def of(cls, words: Sequence[str], job: Sequence[str] = ()) -> Asked:
-        """Read the arguments; UserError for a folder that exists. job: as ToolArguments.read."""
+        """Parse the arguments; raise UserError for a folder that exists. job: as in ToolArguments.read."""
         args, rest = (parser := _parser()).read(words, job)
         if not (args.config or args.workdir):
             parser.require("RUN")
@@ -51,7 +51,7 @@ class Asked:
         return cls(words, args, folder, changes, [word for word in rest if word not in changes])
 
     def run(self) -> tuple[Config, RunFolder]:
-        """The run, its config with the changes."""
+        """Return (config with the changes, run)."""
         names = ("config", "workdir", "trust_code")
         given = {f"--{name.replace('_', '-')}": getattr(self.args, name) for name in names}
         options = {name: value for name, value in given.items() if value}
@@ -62,7 +62,7 @@ class Asked:
         return config, run
 
     def _require_adapters(self, config: Config) -> None:
-        """UserError for a form of adapters that the run, or the other program, does not have."""
+        """Raise UserError for a form of adapters that the run or the other program does not support."""
         args = self.args
         form = "--adapter" if args.adapter else "--merged" if args.merged else ""
         if form and config.tune.method != "lora":
@@ -117,5 +117,5 @@ def _parser() -> ToolArguments:
 
 
 def _step(text: str) -> int | str:
-    """The value of --step: a number, or best."""
+    """Parse the value of --step: a number, or best."""
     return text if text == BEST else whole_number(0)(text)

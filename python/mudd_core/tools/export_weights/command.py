@@ -1,4 +1,4 @@
-"""Writes a run's weights as a folder of an original program, or by our own names (launch.py export)."""
+"""The command `export`: a run's weights as a folder of an original program, or with mudd_core's names."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ def main(words: Sequence[str]) -> int:
 
 
 def require_ranks(words: Sequence[str], job: Sequence[str]) -> Callable[[int], None]:
-    """UserError for wrong arguments; what it returns raises it for a run that so many ranks cannot read.
+    """Raise UserError for wrong arguments; return a check that raises it if N ranks cannot read the run.
 
-    job: as ToolArguments.read.
+    job: as in ToolArguments.read.
     """
     asked = Asked.of(words, job)
     return require_readers(asked.args.workdir, asked.run, asked.args.step, "[export] --step")
 
 
 def by_ranks(words: Sequence[str], ranks: Ranks) -> int:
-    """As main, on each rank of a job: they hold the model between them, and rank 0 writes a tensor at a time."""
+    """Run the command on each rank of a job: the model is sharded, and rank 0 writes one tensor at a time."""
     from mudd_core.run.build.saved_model import model_of_run
 
     asked = ranks.together(lambda: Asked.of(words))
@@ -75,7 +75,7 @@ def by_ranks(words: Sequence[str], ranks: Ranks) -> int:
 
 
 def _own(out: Export, held: Held) -> int:
-    """Write the weights by our own names and read them again, in one process as a model; the exit code."""
+    """Write the weights with mudd_core's names and read them again; return the exit code."""
     weights, ranks = out.weights, out.ranks
     if out.asked.args.merged:
         held, weights = out.plain(held)
@@ -101,7 +101,7 @@ def _step_of(run: RunFolder, step: int) -> tuple[Path, Manifest]:
 
 
 def _write_own(out: Export, model: Model, cut: Mapping[str, StoredTensor] | None, digest: str) -> str:
-    """The line for the user. cut: as for write_theirs."""
+    """Write the folder; return a line for the user. cut: as in write_theirs."""
     asked, names = out.asked, model.store.names()
     tokenizer = run_tokenizer(asked.args.tokenizer, out.config, out.run, model.config.vocab_size)
     weights = {

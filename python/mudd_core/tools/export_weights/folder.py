@@ -1,4 +1,4 @@
-"""Writes the folder of an original program out of a model, and loads it again to compare the logits."""
+"""Export of a model as a folder of an original program, which is loaded again to compare the logits."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ OWN = "own"  # the weights by the model's own names, of any family
 
 
 def systems_of(config: Config) -> tuple[str, ...]:
-    """The programs that the model of a run comes from, the likeliest first; hf for the models that it has."""
+    """Return the programs that support the run's model, the most likely first; hf is transformers."""
     if own_family(config.model):
         return (OWN,)
     from mudd_core.interop import programs_with_weights
 
     for name, program in programs_with_weights().items():
         if known := program.exports.get(config.model.family):
-            # A run that logs as the program does began with it, so the program's own format is the likeliest.
+            # A run with the program's log style was started in its grammar, so its format is the most likely one.
             return known[::-1] if config.log.style == name else known
     return ("hf",)
 
@@ -52,9 +52,9 @@ def systems_of(config: Config) -> tuple[str, ...]:
 def first_exported(
     systems: Sequence[str], model: Model, cut: Mapping[str, AnyTensor] | None = None
 ) -> tuple[str, JsonObject, TheirTensors]:
-    """The first of the programs that has all fields of the model, with its settings and weights.
+    """Return the first program that supports all fields of the model, with its settings and weights.
 
-    cut: the weights of a model that ranks have cut.
+    cut: the weights of a sharded model.
     """
     refusals = list[UserError]()
     for system in systems:
@@ -70,7 +70,7 @@ def first_exported(
 def _exported(
     system: str, model: Model, cut: Mapping[str, AnyTensor] | None
 ) -> tuple[JsonObject, TheirTensors]:
-    """Settings and weights as the other program has them, with a line for each field of training that it lacks."""
+    """Return the other program's settings and weights, with a line for each training field that it lacks."""
     from mudd_core import interop
 
     try:
@@ -94,10 +94,10 @@ def _of_hugging_face(
     kept: bool,
     typed: bool,
 ) -> tuple[JsonObject, dict[str, bytes]]:
-    """config.json and the tokenizer's files: those that an imported run came with where they still fit, else made.
+    """Return config.json and the tokenizer's files: the imported files if they still fit, else new ones.
 
-    came: the run that they came with. kept: the run's own tokenizer is exported. typed: the weights have the types that
-    they came in.
+    came: the run that they were imported with. kept: the run's own tokenizer is exported. typed: the weights have the
+    types of the imported files.
     """
     theirs, files = imported_settings(came, model.config), imported_tokenizer(came) if kept else {}
     if theirs is not None:
@@ -110,7 +110,7 @@ def _of_hugging_face(
 
 
 def _generation(tokenizer: Tokenizer) -> bytes:
-    """generation_config.json: generate() stops at the end of a document, and pads with it where nothing else does."""
+    """Return generation_config.json: generate() stops at EOS, and pads with it if there is no padding token."""
     ids = special_ids(tokenizer)
     padding = ids["eos_token_id"] if ids["pad_token_id"] is None else ids["pad_token_id"]
     return (json.dumps({**ids, "pad_token_id": padding}, indent=2) + "\n").encode()
@@ -118,11 +118,11 @@ def _generation(tokenizer: Tokenizer) -> bytes:
 
 @dataclass(frozen=True)
 class Beside:
-    """What is written with the weights.
+    """The files that are written with the weights.
 
-    came: the run whose imported files go out. tokenizer: made into files where those do not fit; kept: it is the run's
-    own. kinds: types of the tensors by name, as safetensors has them; empty: all float32. card: the model card.
-    trained: the chat template of the run.
+    came: the run whose imported files are exported. tokenizer: saved as files if the imported ones do not fit. kept: it
+    is the run's own. kinds: safetensors types by tensor name; empty: all float32. card: the model card. trained: the
+    chat template of the run.
     """
 
     came: RunFolder
@@ -134,7 +134,7 @@ class Beside:
 
 
 def carried_files(beside: Beside, model: ModelConfig) -> dict[str, bytes]:
-    """Return the tokenizer's files that the weights came with, else those made of the run's tokenizer."""
+    """Return the imported files of the tokenizer, else new files from the run's tokenizer."""
     files = imported_tokenizer(beside.came) if beside.kept else {}
     if not files and beside.tokenizer is not None:
         files = tokenizer_files(beside.tokenizer, model.max_seq_len)
@@ -156,9 +156,9 @@ def write_theirs(
     shard_bytes: int,
     alive: Alive = nothing,
 ) -> tuple[str, int]:
-    """Write the folder of another program; its name, and the number of tensors.
+    """Write the folder of another program; return the program's name and the number of tensors.
 
-    cut: the weights on disk, of a model that ranks have cut. alive: called for each tensor.
+    cut: the weights of a sharded model, on disk. alive: called for each tensor.
     """
     system, settings, weights = first_exported(systems, model, cut)
     tokenizer, kinds = beside.tokenizer, beside.kinds
@@ -187,9 +187,9 @@ def _as_stored(weights: TheirTensors, name: str, kind: str) -> Array:
 def loaded_logits(
     system: str, folder: Path, config: Config, ranks: Ranks | None = None, alive: Alive = nothing
 ) -> Float32:
-    """The logits of made-up ids by the model in a folder.
+    """Return the logits of the probe ids by the model in a folder.
 
-    ranks: they hold it between them as the config's mesh says; each makes this call. alive: called for each tensor.
+    ranks: the model is sharded across them by the config's mesh; each makes this call. alive: called for each tensor.
     """
     from mudd_core import interop
     from mudd_core.run.build.planned_model import spread_of

@@ -1,4 +1,4 @@
-"""The forms in which a run goes out: adapters for PEFT, the merged model, or whole weights for another program."""
+"""The forms of an export: adapters for PEFT, the merged model, or whole weights for another program."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ from mudd_core.tools.export_weights.template import Trained
 
 @dataclass(frozen=True)
 class Export:
-    """An export of the checkpoint of a step; each method writes a folder, compares, and returns the exit code.
+    """An export of a step's checkpoint; each method writes a folder, compares, and returns the exit code.
 
-    weights: those of the run by name, on disk. is_cut: no rank has all of its model. alive: a sign of life of a rank,
-    called for each tensor. Models are held one after the other, each as the last one is dropped.
+    weights: the run's weights by name, on disk. is_cut: the model is sharded across ranks. alive: a sign of life of a
+    rank, called for each tensor. Only one model is in memory at a time.
     """
 
     asked: Asked
@@ -57,7 +57,7 @@ class Export:
     alive: Alive
 
     def adapter(self, held: Held, base: str) -> int:
-        """The adapters alone, for PEFT. base: what they name as theirs."""
+        """Export only the adapters, for PEFT. base: the name of their base."""
         shape = held.model.config
         beside = self._beside(shape, {}, f"an adapter ({_lora_text(held.model)}) for PEFT", base)
 
@@ -89,7 +89,7 @@ class Export:
         )
 
     def merged(self, held: Held, systems: Sequence[str]) -> int:
-        """The whole model, adapters added in fp32 and rounded once to the types of the base."""
+        """Export the whole model; adapters are added in fp32, and sums are rounded once to the types of the base."""
         shape, want = held.model.config, probe_logits(held.model)
         plain, weights = self.plain(held)
         far, largest = self._difference(plain.model, want)
@@ -107,7 +107,7 @@ class Export:
         return self.whole(plain, systems, weights, kinds)
 
     def plain(self, held: Held) -> tuple[Held, dict[str, StoredTensor]]:
-        """A model with what the adapters add in its weights, in place of the run's, and these weights."""
+        """Replace the run's model by one with merged adapters; return it with its weights."""
         shape, weights = held.model.config, merged_tensors(self.weights, held.model.store)
         held.drop()
         spread = spread_of(shape, without_adapters(self.config), self.ranks)
@@ -120,7 +120,7 @@ class Export:
         weights: Mapping[str, StoredTensor],
         kinds: Mapping[str, str],
     ) -> int:
-        """All weights, in another program's names. weights: of the model, by ours; kinds: as for write_theirs."""
+        """Export all weights with another program's names. weights: by mudd_core's names. kinds: as in write_theirs."""
         asked, base, shape = self.asked, base_source(self.run), held.model.config
         cut = weights if self.is_cut else None
         beside = self._beside(shape, kinds, f"a model of the family {shape.family}", base)
@@ -139,13 +139,13 @@ class Export:
         return self.compared(f"{tensors} tensors in {asked.folder}{program}; {_same(largest, changes)}", far)
 
     def compared(self, text: str, far: float) -> int:
-        """Say the text, or remove the folder where its logits are not those of the model; the exit code."""
+        """Print the text, or remove the folder if its logits differ from the model's; return the exit code."""
         return self._say(text) if far == 0.0 else self._differs(far)
 
     def _difference(self, model: Model, want: Float32) -> tuple[float, float]:
-        """(largest difference, largest logit) of a model whose sums have another order than those of `want`.
+        """Return (largest difference, largest logit) of a model whose sums have another order than in `want`.
 
-        Where rounding decides which of two experts a token takes, the tokens that it does not decide for are compared.
+        If rounding decides between two experts of a token, only the other tokens are compared.
         """
         got = probe_logits(model)
         far, largest = difference(got, want)
@@ -167,7 +167,7 @@ class Export:
         return Beside(carrier(run, config), tokenizer, given is None, kinds, card, trained)
 
     def _differs(self, far: float) -> int:
-        """Remove the folder and say why."""
+        """Remove the folder and print the reason."""
         if self.ranks.first:
             shutil.rmtree(self.asked.folder, ignore_errors=True)
             print(
@@ -185,7 +185,7 @@ class Export:
 
 
 def without_adapters(config: Config) -> Config:
-    """The config of a model whose adapters are in its weights."""
+    """Return the config of a model whose adapters are merged into its weights."""
     return replace_path(config, "tune.method", "full") if config.tune.method == "lora" else config
 
 
@@ -199,19 +199,19 @@ def _lora_text(model: Model) -> str:
 
 
 def _is_there(base: str) -> bool:
-    """Whether a base that is named by a path is there; a name of the hub is taken as it is."""
+    """Return whether a base that is a path exists; a hub name is not checked."""
     return Path(base).is_dir() or not Path(base).is_absolute()
 
 
 def say(ranks: Ranks, text: str) -> int:
-    """Print a line, on rank 0; the exit code of success."""
+    """Print a line on rank 0; return the exit code of success."""
     if ranks.first:
         print(text)
     return 0
 
 
 def trained_template(config: Config, run: RunFolder, tokenizer: Tokenizer) -> Trained | None:
-    """Return the chat template that a run was trained with; None for other runs."""
+    """Return the chat template that a run was trained with, if any."""
 
     template = run_template(config, run, tokenizer)
     if template is None:
@@ -222,7 +222,7 @@ def trained_template(config: Config, run: RunFolder, tokenizer: Tokenizer) -> Tr
 
 
 def run_tokenizer(asked: str | None, config: Config, run: RunFolder, vocab_size: int) -> Tokenizer | None:
-    """The tokenizer to export; a note where there is none."""
+    """Return the tokenizer to export; print a note if there is none."""
     from mudd_core.run.build.run_tokenizer import asked_tokenizer, own_tokenizer
 
     if asked is not None:

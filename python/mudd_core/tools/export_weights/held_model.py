@@ -1,4 +1,4 @@
-"""Models with given weights, which ranks may hold between them, one after the other."""
+"""Models with given weights, possibly sharded across ranks, of which only one is in memory at a time."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Alive: TypeAlias = Callable[[], None]  # a sign of life of a rank
 
 
 class Held:
-    """The one reference to a model, whose memory is free when it is dropped."""
+    """The only reference to a model, so that dropping it frees the memory."""
 
     def __init__(self, model: Model) -> None:
         self._model: Model | None = model
 
     @property
     def model(self) -> Model:
-        """The model; ValueError after drop()."""
+        """Return the model; raise ValueError after drop()."""
         if self._model is None:
             raise ValueError("[held] model: it was dropped")
         return self._model
@@ -34,7 +34,7 @@ class Held:
 
 
 def nothing() -> None:
-    """The sign of life of a process that nobody watches."""
+    """Do nothing: the sign of life of a process that is not watched."""
 
 
 def held_model(
@@ -44,9 +44,9 @@ def held_model(
     alive: Alive = nothing,
     lora: LoraConfig | None = None,
 ) -> Model:
-    """A model in fp32, made a tensor at a time. weights: by our names. lora: adapters, whose values are among them.
+    """Build an fp32 model, one tensor at a time. weights: by mudd_core's names. lora: adapters, also in `weights`.
 
-    spread: how ranks hold it between them; all of them make this call. alive: called for each tensor.
+    spread: how the model is sharded across ranks, which all make this call. alive: called for each tensor.
     """
     spread = spread or Spread()
     model = Model(
@@ -63,7 +63,7 @@ def held_model(
 
 
 def take_weights(model: Model, weights: Mapping[str, AnyTensor], alive: Alive = nothing) -> None:
-    """Give a model these weights, by name; of those that ranks have cut each takes its part, and all make this call."""
+    """Set a model's weights by name; each rank sets its shard of sharded weights, so all ranks make this call."""
     for name, tensor in weights.items():
         alive()
         if model.store.holds(0, name):

@@ -1,4 +1,4 @@
-"""README.md of an exported folder: what it is, what of, trained how, and with what result."""
+"""README.md of an exported folder: the model, its base, its training and its result."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _PLACES = ("data.path", "data.tokenizer", "data.cache_dir", "data.eval_path", "l
 def model_card(
     run: RunFolder, config: Config, step: int, base: str, words: Sequence[str], kind: str
 ) -> bytes:
-    """The card of the checkpoint of a step.
+    """Return the model card of a step's checkpoint.
 
-    base: folder or name of the model that the run was tuned from, if any. words: of the export. kind: what the folder
-    is, as the rest of `this folder is ...`.
+    base: folder or name of the model that the run was tuned from, if any. `words`: arguments of the export. kind: the
+    end of the sentence `this folder is ...`.
     """
     library = "peft" if kind.startswith("an adapter") else "transformers"
     name = Path(base).name
@@ -55,13 +55,13 @@ def _fact(run: RunFolder, fact: str, what: str) -> str:
 
 
 def _data_hash(run: RunFolder, config: Config) -> str:
-    """SHA-256 of the file of conversations, as sha256sum has it; of several files the fingerprint of their cache."""
+    """Return the SHA-256 of the conversations' file, as by sha256sum; for several files their cache's fingerprint."""
     hashes = hashes_of(local_root(config.data.cache_dir), f"chat-{data_fingerprint(facts_of(run))}")
     return f" (SHA-256 {hashes[0]})" if len(hashes) == 1 else _fact(run, DATA_FACT, "fingerprint")
 
 
 def _recipe(config: Config) -> list[str]:
-    """The fields of training that are not the defaults, as arguments."""
+    """Return the training fields that differ from the defaults, as arguments."""
     usual = {info.path: info.value for info in walk(Config())}
     sections = tuple(f"{name}." for name in _SECTIONS)
     chosen = (
@@ -73,7 +73,7 @@ def _recipe(config: Config) -> list[str]:
 
 
 def _losses(run: RunFolder, step: int) -> str:
-    """The last loss of training, and those of the held-out text before and after, up to a step."""
+    """Return the last training loss, and the validation losses before and after, up to a step."""
     rows = [row for row in rows_of(run) if row.get("step", 0) <= step]
     trained, held = _numbers(rows, "loss"), _numbers(rows, "val_loss")
     texts = [f"training {trained[-1]:.4f}"] if trained else []
@@ -89,7 +89,7 @@ def _numbers(rows: Sequence[Row], name: str) -> list[float]:
 
 
 def _tuned(run: RunFolder, config: Config, base: str, exported: Sequence[str]) -> list[str]:
-    """The command that tunes such a run, if `tune` did it. exported: words of the export, which name its folder."""
+    """Return the `tune` command that repeats the run, if `tune` started it. exported: arguments of the export."""
     if not run.asked_file.is_file():
         return []
     place = next((word for word in exported if word.startswith("--workdir=")), f"--workdir={run.path.name}")
@@ -98,5 +98,5 @@ def _tuned(run: RunFolder, config: Config, base: str, exported: Sequence[str]) -
 
 
 def _is_of_hub(base: str) -> bool:
-    """Whether a base is the name of a model of the hub (owner/name), and no path of this machine."""
+    """Return whether a base is a hub name (owner/name) and not a local path."""
     return base.count("/") == 1 and not base.startswith((".", "~", "/")) and not Path(base).exists()

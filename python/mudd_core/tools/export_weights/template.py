@@ -1,4 +1,4 @@
-"""The chat template and the end of a turn that a run was trained with, in the tokenizer's files of an export."""
+"""The trained chat template and end-of-turn token in the tokenizer's files of an export."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MAP = "special_tokens_map.json"
 
 @dataclass(frozen=True)
 class Trained:
-    """The template of a run. end, end_name: the token that ends a turn, None and empty without one."""
+    """The template of a run. end, end_name: id and name of the end-of-turn token, or None and empty."""
 
     template: ChatTemplate
     end: int | None = None
@@ -24,7 +24,7 @@ class Trained:
 
 
 def with_trained(files: Mapping[str, bytes], trained: Trained | None, eos_id: int) -> dict[str, bytes]:
-    """Return the files of a tokenizer with the template and the end of a turn that were trained.
+    """Return the tokenizer's files with the trained template and end-of-turn token.
 
     If the files already have both, they stay byte for byte. eos_id: of the tokenizer in the files.
     """
@@ -51,7 +51,7 @@ def with_trained(files: Mapping[str, bytes], trained: Trained | None, eos_id: in
 
 
 def _take_template(files: dict[str, bytes], template: ChatTemplate) -> None:
-    """Put a template in place of all those that the files have."""
+    """Replace every template in the files by this one."""
     for name in [one for one in files if one == "chat_template.json" or one.startswith(f"{TEMPLATES}/")]:
         del files[name]
     config = _object(files[CONFIG])
@@ -63,7 +63,7 @@ def _take_template(files: dict[str, bytes], template: ChatTemplate) -> None:
 
 
 def _source(files: Mapping[str, bytes]) -> str | None:
-    """Return the template of a tokenizer's files, as transformers finds it."""
+    """Return the template in a tokenizer's files that transformers would use."""
     if TEMPLATE in files:
         return files[TEMPLATE].decode("utf-8-sig", "replace")
     value = _object(files[CONFIG]).get("chat_template")
@@ -74,7 +74,7 @@ def _source(files: Mapping[str, bytes]) -> str | None:
 
 
 def _object(data: bytes) -> JsonObject:
-    """Return the members of a file that the tokenizer was made of, which is JSON; none for another one."""
+    """Return the object in a JSON file of the tokenizer; empty if the file is something else."""
     try:
         content = json.loads(data)
     except (ValueError, RecursionError):

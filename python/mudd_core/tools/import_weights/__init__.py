@@ -1,1 +1,1 @@
-"""The command import: makes another program's weights a run."""
+"""The command import: another program's weights as the first checkpoint of a run."""

@@ -1,4 +1,4 @@
-"""Makes an original program's weights the first checkpoint of a run. Nothing pickled is opened."""
+"""Import an original program's weights as the first checkpoint of a run. No pickled file is opened."""
 
 from __future__ import annotations
 
@@ -62,9 +62,7 @@ def main(words: Sequence[str], *, is_base: bool = False) -> int:
     from mudd_core.tools.import_weights.start import first_parts, fits, narrow_kind
 
     with warnings.catch_warnings(), interop.what_fits():
-        warnings.simplefilter(
-            "ignore"
-        )  # that the files are not checkpoints of ours is what this command is for
+        warnings.simplefilter("ignore")  # this command is for files that are not mudd_core checkpoints
         theirs = interop.read_original(args.system, settings, source)
         config = _config(args.system, theirs, workdir, rest)
         model = Model(theirs.config, booked_only=True)
@@ -112,7 +110,7 @@ _HUB_NAME = re.compile(r"[A-Za-z0-9][\w-]*(\.[\w-]+)*/[A-Za-z0-9][\w.-]*|[A-Za-z
 
 
 def _require_source(typed: str, source: Path, *, has_settings: bool) -> None:
-    """UserError where there is nothing to import; for the name of a model, with the command that fetches it."""
+    """Raise UserError if there is nothing to import; for a model's name, with the command that downloads it."""
     if source.is_dir() or (source.exists() and has_settings):
         return
     if source.exists():
@@ -133,7 +131,7 @@ def _require_source(typed: str, source: Path, *, has_settings: bool) -> None:
 
 
 def _config(system: str, theirs: Theirs, workdir: Path, words: list[str]) -> Config:
-    """The config of a run that goes on from these weights; data.tokenizer is empty unless the words set it."""
+    """Return the config of a run from these weights; data.tokenizer is empty unless the arguments set it."""
     config = Config(
         name=workdir.name or "imported",
         model=theirs.config,
@@ -152,7 +150,7 @@ def _config(system: str, theirs: Theirs, workdir: Path, words: list[str]) -> Con
     return config
 
 
-# Where the original programs' settings name their text and tokenizer.
+# Settings of the original programs that name their dataset and tokenizer.
 _TEXTS = ("hfds_identifier", "dataset_name", "dataset_type", "data_path")
 _TOKENIZERS = ("hftr_tokenizer_instance", "tokenizer_path", "tokenizer_type")
 
@@ -163,12 +161,12 @@ def _named(settings: Settings, names: Sequence[str], otherwise: str) -> str:
 
 
 def _vectors(model: Model) -> list[str]:
-    """The parameters that no run stores in 16 bits."""
+    """Return the parameters that no run stores in 16 bits."""
     return [name for name in model.store.names() if not model.store.describe(name)["may_be_narrow"]]
 
 
 def _require_free(run: RunFolder) -> None:
-    """Raise UserError for the folder of a run; an import that was broken off may be repeated in its folder."""
+    """Raise UserError if the folder has a run; an interrupted import may be repeated in its folder."""
     if Checkpoints(run).steps():
         raise UserError(f"[import] {run} already contains checkpoints; give another --workdir")
     if run.holds_run and not is_unfinished_import(run):
@@ -182,15 +180,17 @@ def _save(
     tokenizer: Path | None,
     kept: Mapping[str, bytes],
 ) -> None:
-    """Write the folder of the run: it appears whole or not at all."""
+    """Write the folder of the run; it appears complete or not at all."""
     with FolderLock(run) as lock:
         _require_free(lock.folder)
         try:
             with staged(lock.folder) as stage:
                 _write(config, parts, stage, tokenizer, kept)
-        except SaveError as error:  # the stage is gone: the message names the folder that the user gave
+        except (
+            SaveError
+        ) as error:  # the staging folder is gone, so the message names the folder that the user typed
             reason = str(error).replace(str(lock.folder.path / UNFINISHED), str(run))
-            raise SaveError(f"{reason}; nothing was imported: the same command begins again") from error
+            raise SaveError(f"{reason}; nothing was imported: the same command starts again") from error
 
 
 def _write(

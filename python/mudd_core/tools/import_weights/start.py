@@ -53,11 +53,11 @@ def with_tokenizer(
 def _given_tokenizer(
     asked: str | None, source: Path, vocab_size: int, *, is_base: bool, keeps_folder: bool
 ) -> Path | None:
-    """The tokenizer.json that goes with the weights, None for bytes; UserError where there is none, or too large a one.
+    """Return the tokenizer.json of the weights, None for bytes; raise UserError if it is missing or too large.
 
     asked: of --tokenizer. is_base: for `tune`, which has no such option. keeps_folder: see with_tokenizer.
-    Text through another tokenizer would be noise to the model, so nothing is assumed.
     """
+    # The ids of another tokenizer would be noise to the model, so no default is assumed.
     from mudd_core.data.tokenizers.tokenizer import ByteTokenizer, JsonTokenizer
 
     file = local(asked, "[import] --tokenizer") if asked else source / "tokenizer.json"
@@ -101,7 +101,7 @@ def _require_own_tokenizer(config: Config, asked: str | None, source: Path) -> N
 
 
 def narrow_kind(source: Path) -> str:
-    """The 16-bit type of all the matrices in the files, by its name in safetensors; empty where there is none."""
+    """Return the 16-bit type that all matrices in the files have, by its safetensors name; empty if they differ."""
     kinds = set(header_types(source).values())
     kind = kinds.pop() if len(kinds) == 1 else ""
     return kind if kind in NARROW else ""
@@ -137,5 +137,5 @@ def first_parts(
 
 
 def _changed(before: StoredTensor, after: StoredTensor) -> int:
-    """How many of the numbers differ."""
+    """Return the number of values that differ."""
     return int(np.count_nonzero(np.asarray(before) != float32_of(after)))

@@ -1,10 +1,10 @@
 """Coordinate check and wider-is-better (Yang et al. 2022, appendix D.1).
 
-Coordinates: after 2 to 4 updates the slope of log2 mean|z(t) - z(0)| against log2 width lies in [-0.1, 0.1] for every
-statistic of every block and for the logits, over all widths and seeds. The tokens are few (a chain over eight ids):
-what an update does to a width is a law of many channels over few directions, and narrow models show it only so.
-Wider is better: on one batch that is learned by heart, the loss of each width is at most that of the next narrower one
-plus two standard errors, at every step after warm-up.
+Coordinates: after 2 to 4 updates the slope of log2 mean|z(t) - z(0)| against log2 width is in [-0.1, 0.1] for every
+statistic of every block and for the logits, over all widths and seeds. The vocabulary is small (a chain over eight
+ids), because the scaling of updates is a limit of many channels and few directions, which narrow models reach only
+then. Wider is better: on one repeated batch, the loss of each width is at most the loss of the next narrower width plus
+two standard errors, at every step after warm-up.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ STEPS = (2, 3, 4)
 _SHOWN = 12  # statistics of the table
 BOUND = 0.1
 IDS, WINDOWS, LENGTH = 8, 8, 32  # of the coordinate check
-LEARNED_IDS, LEARNED_WINDOWS = 64, 4  # of the batch that is learned by heart
+LEARNED_IDS, LEARNED_WINDOWS = 64, 4  # of the repeated batch
 
 
 @dataclass(frozen=True)
 class Coordinates:
-    """changes: `<statistic>_<layer>` or logits -> mean|z(t) - z(0)| [steps, widths, seeds]."""
+    """Results of the coordinate check. changes: `<statistic>_<layer>` or logits -> [steps, widths, seeds]."""
 
     widths: list[int]
     changes: dict[str, Array]
 
     def slopes(self) -> dict[tuple[str, int], tuple[float, float]]:
-        """(statistic, step) -> slope against log2 width and its standard error; NaN where a change is not finite."""
+        """Return the slope against log2 width and its error by (statistic, step); NaN if a change is not finite."""
         found = {}
         for name, change in self.changes.items():
             for index, step in enumerate(STEPS):
@@ -60,7 +60,7 @@ class Coordinates:
         return found
 
     def failures(self) -> list[tuple[str, int, float]]:
-        """(statistic, step, slope) outside the bound, worst first; not finite counts as worst."""
+        """Return (statistic, step, slope) outside the bound, worst first; slopes that are not finite are the worst."""
         bad = [
             (name, step, slope)
             for (name, step), (slope, _) in self.slopes().items()
@@ -71,14 +71,14 @@ class Coordinates:
 
 @dataclass(frozen=True)
 class Wider:
-    """losses [widths, seeds, steps]; the first `warmup` steps do not count."""
+    """Losses [widths, seeds, steps] on one batch; the first `warmup` steps are ignored."""
 
     widths: list[int]
     losses: Array
     warmup: int
 
     def failures(self) -> list[tuple[int, int, int, float, float]]:
-        """(narrow, wide, step, excess of the wide one's mean loss, two standard errors) where wider is worse."""
+        """Return (narrow, wide, step, excess of the wide model's mean loss, two standard errors) if wider is worse."""
         seeds = self.losses.shape[1]
         mean, spread = self.losses.mean(axis=1), self.losses.var(axis=1, ddof=1) / seeds
         bad = []
@@ -94,7 +94,7 @@ class Wider:
 
 @dataclass
 class _Watch:
-    """Takes the changes of one training."""
+    """A callback that records the changes in one training."""
 
     inputs: Array
     probe: Probe | None = None
@@ -112,7 +112,7 @@ class _Watch:
 
 
 def coordinates(members: Sequence[Config], seeds: int, unscaled: str = "") -> Coordinates:
-    """Trains every member with every seed for four updates at its full rate, on the same tokens."""
+    """Train every width with every seed for four updates at its full rate, on the same tokens."""
     tokens = chain(IDS, STEPS[-1] + 1, WINDOWS, LENGTH)
     changes: dict[str, list[list[list[float]]]] = {}  # [widths][seeds][steps]
     for place, config in enumerate(members):
@@ -130,7 +130,7 @@ def coordinates(members: Sequence[Config], seeds: int, unscaled: str = "") -> Co
 
 
 def wider(members: Sequence[Config], seeds: int, steps: int, unscaled: str = "") -> Wider:
-    """Trains every member with every seed on one batch for `steps` updates."""
+    """Train every width with every seed on one batch for `steps` updates."""
     tokens = np.repeat(chain(LEARNED_IDS, 1, LEARNED_WINDOWS, LENGTH), steps, axis=0)
     warmup = min(members[0].optim.warmup_steps, steps // 4)
     losses = []
@@ -142,7 +142,7 @@ def wider(members: Sequence[Config], seeds: int, steps: int, unscaled: str = "")
 
 
 def report(members: Sequence[Config], found: Coordinates, learned: Wider | None, out: Path) -> int:
-    """Prints the verdict, writes the files into `out`; 0 if all holds, else 1."""
+    """Print the verdict and write the files to `out`; return 0 if both checks pass, else 1."""
     out.mkdir(parents=True, exist_ok=True)
     widths = ", ".join(map(str, found.widths))
     config = members[0]
@@ -179,7 +179,7 @@ def report(members: Sequence[Config], found: Coordinates, learned: Wider | None,
 
 
 def slope_table(found: Coordinates) -> str:
-    """For each statistic and step the slope that is farthest from zero, over the blocks."""
+    """Return a table with the slope farthest from zero over the blocks, for each statistic and step."""
     slopes = found.slopes()
     lines = [
         "  statistic "
@@ -198,7 +198,7 @@ def slope_table(found: Coordinates) -> str:
 
 
 def write(found: Coordinates, learned: Wider | None, out: Path) -> list[Path]:
-    """coordinates.svg, wider.svg and check.h5; returns their paths."""
+    """Write coordinates.svg, wider.svg and check.h5; return their paths."""
     paths = [out / "coordinates.svg", out / "check.h5"]
     write_text(paths[0], coordinate_picture(found))
     if learned:
@@ -209,7 +209,7 @@ def write(found: Coordinates, learned: Wider | None, out: Path) -> list[Path]:
 
 
 def coordinate_picture(found: Coordinates) -> str:
-    """Mean change after four updates against width, one curve a statistic (mean over blocks and seeds)."""
+    """Plot the mean change after four updates against width, one curve for each statistic."""
     curves = {}
     for statistic in (*STATISTICS, "logits"):
         mine = [
@@ -231,7 +231,7 @@ def coordinate_picture(found: Coordinates) -> str:
 
 
 def wider_picture(learned: Wider) -> str:
-    """Loss against step, one curve a width, bands of one standard error."""
+    """Plot loss against step, one curve for each width, with bands of one standard error."""
     mean, seeds = learned.losses.mean(axis=1), learned.losses.shape[1]
     error = learned.losses.std(axis=1, ddof=1) / math.sqrt(seeds)
     steps = range(1, mean.shape[1] + 1)

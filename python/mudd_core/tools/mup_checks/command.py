@@ -1,4 +1,4 @@
-"""The commands `mup check` and `mup transfer`: does a rate carry over to other widths, and which rate is best."""
+"""The commands `mup check` and `mup transfer`: test if a rate transfers across widths, and find the best rate."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _LOWEST, _HIGHEST = -126, 127  # exponents of the rates that fp32 has
 
 HELP = """Checks a parametrisation over widths.
 
-    check     coordinate check and wider-is-better over widths; exit 1 where one fails
+    check     coordinate check and wider-is-better over widths; exit 1 if one fails
     transfer  trains every width at a grid of rates; says whether all have the same best rate
 
 `python3 launch.py mup check --help` and `python3 launch.py mup transfer --help` tell more."""
 
 
 def main(words: Sequence[str]) -> int:
-    """The command; returns the exit code."""
+    """Run the command; return the exit code."""
     parts = {"check": check, "transfer": transfer}
     if words and words[0] in parts:
         return parts[words[0]](words[1:])
@@ -70,7 +70,7 @@ def _members(args: argparse.Namespace, overrides: list[str], what: str) -> list[
 
 
 def check(words: Sequence[str]) -> int:
-    """`mup check`: 0 if both parts hold, 1 if not."""
+    """Run `mup check`; return 0 if both checks pass, else 1."""
     from mudd_core import _core
     from mudd_core.tools.mup_checks import check as parts
 
@@ -119,7 +119,7 @@ def check(words: Sequence[str]) -> int:
 
 
 def transfer(words: Sequence[str]) -> int:
-    """`mup transfer`: 0 when the table is complete, whatever it says."""
+    """Run `mup transfer`; return 0 when the table is complete, whatever its verdict."""
     from mudd_core.tools.mup_checks import transfer as grid
 
     parser = _parser("transfer", grid.__doc__ or "", "mup/tiny.py", "128,256,512")

@@ -1,4 +1,4 @@
-"""A set of widths of one model: what must be equal over it, and one short training of a member."""
+"""A set of widths of one model: the fields that must be equal, and one short training of a width."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from mudd_core.config import Config, MupConfig, check_config
 if TYPE_CHECKING:
     from mudd_core.engine.model import Model
 
-FIXED = ("d_base", "d_head", "ff_multiple")  # the relative rule counts on these
+FIXED = ("d_base", "d_head", "ff_multiple")  # the relative rule depends on these
 
 
 def at_widths(config: Config, widths: Sequence[int]) -> list[Config]:
-    """The config at every width; UserError for another family."""
+    """Return the config at every width; raise UserError for another family."""
     return [dataclasses.replace(config, model=dataclasses.replace(config.model, d_model=w)) for w in widths]
 
 
 def checked_family(configs: Sequence[Config], what: str) -> list[Config]:
-    """The configs in order of width; UserError with the reason where they are no family that rates transfer over."""
+    """Return the configs in order of width; raise UserError with the reason if rates cannot transfer between them."""
     for config in configs:
         if not isinstance(config.model, MupConfig):
             raise UserError(f"[{what}] config: expected the family mup, got {config.model.family}")
@@ -45,7 +45,7 @@ def checked_family(configs: Sequence[Config], what: str) -> list[Config]:
 
 
 def chain(ids: int, steps: int, samples: int, length: int, seed: int = 0) -> Array:
-    """Tokens [steps, samples, length + 1] of a random chain over `ids` tokens; equal for equal arguments."""
+    """Return tokens [steps, samples, length + 1] of a random chain over `ids` tokens; equal for equal arguments."""
     rng = np.random.default_rng([seed, ids])
     upto = rng.dirichlet(np.full(ids, 0.1), ids).cumsum(axis=1)
     tokens = np.zeros((steps, samples, length + 1), np.int32)
@@ -64,10 +64,11 @@ def train(
     unscaled: str = "",
     look: Callable[[int, Model], None] = lambda step, model: None,
 ) -> list[float]:
-    """Losses of one update per row of tokens [steps, B, T + 1], the vocabulary and window those of the tokens.
+    """Train on tokens [steps, B, T + 1], one update for each step, and return the losses.
 
-    unscaled: matrices whose names end so keep the unscaled rate, to see that the check notices. look: called with
-    the number of updates taken and the model, before the first and after each.
+    Vocabulary and sequence length follow from the tokens. unscaled: matrices with this suffix keep the unscaled rate,
+    to test that the check fails. look: called with the number of updates and the model, before the first and after
+    each.
     """
     from mudd_core.engine.engine import Engine
     from mudd_core.engine.model import Model

@@ -1,6 +1,6 @@
 """Transfer of the learning rate (Yang et al. 2022): every width is trained at every rate of a grid of powers of two,
-and the best rate of the narrowest is compared with that of the others. A run that has finished is not repeated: its
-folder holds done.txt. What stopped goes on from its last checkpoint.
+and the best rates are compared with the narrowest width's. A finished run, whose folder contains done.txt, is not
+repeated. A stopped run resumes from its last checkpoint.
 """
 
 from __future__ import annotations
@@ -18,13 +18,11 @@ from mudd_core.base.regular_files import read_text, write_text
 from mudd_core.base.show.chart import COLORS, Chart, axis
 from mudd_core.config import Config, config_hash
 
-Losses = dict[
-    tuple[int, int], float
-]  # (width, exponent of the rate) -> validation loss, inf where it diverged
+Losses = dict[tuple[int, int], float]  # (width, exponent of the rate) -> validation loss, inf if it diverged
 
 
 def run_grid(members: Sequence[Config], exponents: Sequence[int], out: Path) -> Losses:
-    """Trains what is not done; prints one line a run."""
+    """Train the runs that are not done; print one line for each."""
     from mudd_core.run.loop import signals
 
     losses: Losses = {}
@@ -41,7 +39,7 @@ def run_grid(members: Sequence[Config], exponents: Sequence[int], out: Path) -> 
 
 
 def run_once(config: Config, folder: Path) -> float:
-    """Validation loss of one run; that of done.txt if the folder holds one of the same config."""
+    """Train one run and return its validation loss; read it from done.txt if the same config has finished."""
     from mudd_core import _core
     from mudd_core.run.loop.trainer import Trainer
 
@@ -58,7 +56,7 @@ def run_once(config: Config, folder: Path) -> float:
             summary = trainer.fit(progress=False)
         if summary.stopped:
             raise StopRequestedError(
-                f"[mup transfer] stopped by {summary.stopped}, saved; the same command goes on"
+                f"[mup transfer] stopped by {summary.stopped}, saved; the same command resumes"
             )
         loss = math.inf if summary.val_loss is None else summary.val_loss
     except DivergedError:
@@ -69,7 +67,7 @@ def run_once(config: Config, folder: Path) -> float:
 
 
 def _read_done(file: Path) -> tuple[str, str]:
-    """(hash of the config, loss as it is written); FormatError where the file does not have both."""
+    """Return (hash of the config, loss as written) in the file; raise FormatError unless it has both."""
     try:
         config, text = read_text(file).split()
         float(text)
@@ -81,12 +79,12 @@ def _read_done(file: Path) -> tuple[str, str]:
 
 
 def best(losses: Losses, width: int, exponents: Sequence[int]) -> int:
-    """Exponent of the rate with the smallest loss at a width; the smaller rate of equal ones."""
+    """Return the exponent of the rate with the smallest loss at a width; for equal losses the smaller rate."""
     return min(exponents, key=lambda exponent: (losses[width, exponent], exponent))
 
 
 def table(members: Sequence[Config], exponents: Sequence[int], losses: Losses) -> str:
-    """Width, the loss at every rate, the best rate, and whether it is that of the narrowest."""
+    """Return a table: width, loss at every rate, best rate, and if it equals the narrowest width's."""
     widths = [member.model.d_model for member in members]
     first = best(losses, widths[0], exponents)
     lines = ["  width" + "".join(f"{f'2^{e}':>9}" for e in exponents) + "   argmin  transfer"]
@@ -98,7 +96,7 @@ def table(members: Sequence[Config], exponents: Sequence[int], losses: Losses) -
 
 
 def report(members: Sequence[Config], exponents: Sequence[int], losses: Losses, out: Path) -> str:
-    """The table with the verdict; writes transfer.txt, transfer.json and transfer.svg."""
+    """Write transfer.txt, transfer.json and transfer.svg; return the table with the verdict."""
     widths = [member.model.d_model for member in members]
     found = {width: best(losses, width, exponents) for width in widths}
     transfers = len(set(found.values())) == 1
@@ -120,7 +118,7 @@ def report(members: Sequence[Config], exponents: Sequence[int], losses: Losses, 
 
 
 def picture(widths: Sequence[int], exponents: Sequence[int], losses: Losses) -> str:
-    """Loss against log2 of the rate, one curve a width, its best rate dotted."""
+    """Plot loss against log2 of the rate, one curve for each width, with a dot at its best rate."""
     finite = [loss for loss in losses.values() if math.isfinite(loss)]
     chart = Chart(
         "Transfer of the learning rate", axis(exponents, "log2 rate"), axis(finite, "validation loss, nats")
@@ -138,7 +136,7 @@ def picture(widths: Sequence[int], exponents: Sequence[int], losses: Losses) -> 
 def large_command(
     args: argparse.Namespace, overrides: Sequence[str], losses: Losses, exponents: Sequence[int], target: int
 ) -> str:
-    """The words that train the large model at the rate of the narrowest width."""
+    """Return the arguments that train the large model at the best rate of the narrowest width."""
     narrowest = min(width for width, _ in losses)
     rate = best(losses, narrowest, exponents)
     config = (args.config or [args.default_config])[-1]

@@ -1,1 +1,1 @@
-"""What a training will cost on several machines: docs/scale.md."""
+"""Prediction of the cost of training on several machines (docs/scale.md)."""

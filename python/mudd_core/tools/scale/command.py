@@ -1,9 +1,9 @@
-"""Predicts a training on several machines from a measured step of one, and ranks its meshes: docs/scale.md.
+"""Predict training on several machines from a measured step of one machine, and rank the meshes (docs/scale.md).
 
     python3 launch.py scale --config=muddformer/1_4b.py --nodes 64 --flops 4e12 --memory 128
     python3 launch.py scale --config=small.py --nodes 16 --net runs/bench --workdir runs/small
 
-The speed of a node is that of the run in --workdir (of one node), or is given by --step-seconds or --flops.
+The speed of a node comes from the run of one node in --workdir, or from --step-seconds or --flops.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mudd_core.tools.scale.networks import ASSUMED, network_of
 
 
 def main(words: Sequence[str]) -> int:
-    """Run the command; the exit code."""
+    """Run the command; return the exit code."""
     asked, overrides = (parser := _parser()).read(words)
     if asked.axes:
         from mudd_core.tools.scale.page import axis_tables
@@ -72,7 +72,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def _measured(asked: argparse.Namespace, config: Config, flops: float) -> tuple[float, str]:
-    """Seconds of a token on one node, and where they come from."""
+    """Return the seconds for a token on one node, and their origin."""
     given = [name for name in ("flops", "step_seconds", "workdir") if getattr(asked, name)]
     if len(given) > 1:
         names = " and ".join("--" + name.replace("_", "-") for name in given)

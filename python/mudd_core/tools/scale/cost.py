@@ -1,9 +1,9 @@
 """The time of a step on several nodes, and the bytes that each axis of a mesh moves between them, by formula.
 
-The formulas are those of docs/scale.md, 2 and 3.
+docs/scale.md, 2 and 3, derives the formulas.
 
-The exchange as it is built: the sum of gradients hides behind the last backward pass, the gather of new weights behind
-the next step's first forward pass. The table of the vocabulary is finished last and read first: nothing hides it.
+The sum of gradients overlaps with the last backward pass, and the gather of new weights with the next step's first
+forward pass. The embedding table is finished last and read first, so its messages overlap with nothing.
 """
 
 from __future__ import annotations
@@ -36,13 +36,12 @@ class Network:
 
 @dataclass(frozen=True)
 class Training:
-    """What the formulas need of a model and its step; counts of one node.
+    """The inputs of the formulas: the model and its step on one node.
 
-    weights: those that train. last: of them, in the gradient that is finished last. flops: of a token. runs: of a
-    rank's graph in a step; messages go beside the last one's backward and the first one's forward pass. experts: of
-    the weights, in experts. rows: bytes that the rows of a token's experts take in all layers, there and back in both
-    passes. passes: bytes of the dense weights that a graph gathers forward, and backward (mesh.zero=3). layers: that
-    gather at once, and of experts.
+    weights: trained parameters. last: parameters of the gradient that is finished last. flops: for a token. runs:
+    micro-batches of a rank; messages overlap with the last backward and the first forward pass. experts: parameters in
+    experts. rows: bytes sent for a token's experts in all layers, both ways in both passes. passes, expert_passes:
+    bytes of dense and expert weights gathered in the forward and backward pass (mesh.zero=3). layers: of the model.
     """
 
     weights: int
@@ -58,20 +57,20 @@ class Training:
 
 @dataclass(frozen=True)
 class Layout:
-    """How ranks share the work. ranks: of a node. expert: mesh.expert; zero: mesh.zero."""
+    """The mesh. ranks: of a node. expert: mesh.expert; zero: mesh.zero."""
 
     zero: int = 1
     expert: int = 1
     ranks: int = 1
 
     def group(self, nodes: int) -> int:
-        """Nodes that the ranks of a group of experts are on."""
+        """Return the number of nodes that a group of expert ranks is on."""
         return min(nodes, max(1, self.expert // self.ranks))
 
 
 @dataclass(frozen=True)
 class Wire:
-    """Bytes that a node sends in a step, by purpose: those of `comm.counters()`."""
+    """Bytes that a node sends in a step, by purpose, as `comm.counters()` reports them."""
 
     sums: float
     gathers: float
@@ -79,7 +78,7 @@ class Wire:
 
 
 def wire(training: Training, tokens: float, nodes: int, layout: Layout = Layout()) -> Wire:
-    """What a node sends in a step of `tokens` tokens of its own; of an embedding table all rows count."""
+    """Return the bytes that a node sends in a step with `tokens` of its tokens; embedding gradients are dense."""
     cut = (nodes - 1) / nodes
     dealt = training.experts if layout.expert > 1 else 0
     dense = training.weights - dealt
@@ -89,7 +88,7 @@ def wire(training: Training, tokens: float, nodes: int, layout: Layout = Layout(
     else:
         sums, gathers = GRADIENT_BYTES * dense * cut, WEIGHT_BYTES * dense * cut
     group = layout.group(nodes)
-    # Of experts, only ranks of other groups have the same ones.
+    # Only ranks of other groups have the same experts.
     held = dealt * min(1.0, layout.ranks / layout.expert)
     others = 1 - group / nodes
     rows = training.rows * tokens * (group - 1) / group if dealt else 0.0
@@ -110,12 +109,12 @@ class Step:
 
     @property
     def seconds(self) -> float:
-        """The whole step."""
+        """Return the time of the whole step."""
         return self.compute + self.exposed
 
     @property
     def share(self) -> float:
-        """Exposed part of the step."""
+        """Return the exposed fraction of the step."""
         return self.exposed / self.seconds
 
 
@@ -125,7 +124,7 @@ _ROUNDS = 5  # messages that a layer of experts waits for in a graph run: how ma
 def step(
     training: Training, tokens: float, speed: float, network: Network, nodes: int, layout: Layout = Layout()
 ) -> Step:
-    """The step of `nodes` nodes. tokens: of a node in a step. speed: FLOP/s of a node in such a step."""
+    """Return the step of `nodes` nodes. tokens: of a node in a step. speed: FLOP/s of a node in such a step."""
     compute = training.flops * tokens / speed
     if nodes == 1:
         return Step(compute, 0.0, 0.0, 0.0, 0.0)
@@ -139,7 +138,7 @@ def step(
             sent.exchange / network.bandwidth + _ROUNDS * training.layers * training.runs * network.latency
         )
     if layout.zero == 3:
-        each = training.runs * 2 * (training.layers + 2) * rounds  # a layer is a gather of its own
+        each = training.runs * 2 * (training.layers + 2) * rounds  # each layer is a separate gather
         sums = training.runs * rounds + sent.sums / network.bandwidth
         gather = each + sent.gathers / network.bandwidth
         part = training.passes[0] / max(1.0, sum(training.passes))
@@ -152,21 +151,21 @@ def step(
 
 
 def ratio(training: Training, tokens: float, speed: float, network: Network) -> float:
-    """Communication over computation of data parallel training on many nodes; the size of a model cancels."""
+    """Return communication over computation for data-parallel training on many nodes; the model size cancels."""
     sent = (GRADIENT_BYTES + WEIGHT_BYTES) * training.weights / network.bandwidth
     return sent * speed / (training.flops * tokens)
 
 
 def least_tokens(training: Training, speed: float, network: Network) -> float:
-    """Tokens of a node and step that make the ratio HIDDEN_UP_TO."""
+    """Return the tokens of a node and step at which the ratio is HIDDEN_UP_TO."""
     return ratio(training, 1, speed, network) / HIDDEN_UP_TO
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What the axes cut.
+    """The sizes of a model that mesh axes shard.
 
-    experts: weights in experts, of `chosen` a token in each layer; key_width: of all key heads.
+    experts: parameters in experts. chosen: experts of a token in each layer. key_width: of all key heads.
     """
 
     weights: int
@@ -180,7 +179,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Axis:
-    """A row: seconds of communication over those of computation, and what of it is always exposed."""
+    """An axis. ratio: seconds of communication over seconds of computation. hidden: they can overlap."""
 
     name: str
     built: bool
@@ -189,7 +188,7 @@ class Axis:
 
 
 def axes(shape: Shape, tokens: float, speed: float, network: Network) -> list[Axis]:
-    """The axes that apply to a model, for nodes of `tokens` a step, one rank each; many nodes."""
+    """Return the axes that apply to a model on many nodes, with `tokens` a step and one rank on each."""
     compute = shape.flops * tokens / speed
     across = 1 / (network.bandwidth * compute)  # share of the computation for a byte
 
@@ -222,5 +221,5 @@ def axes(shape: Shape, tokens: float, speed: float, network: Network) -> list[Ax
 
 
 def bubble() -> float:
-    """Idle share of a pipeline."""
+    """Return the idle fraction of a pipeline."""
     return (STAGES - 1) / (MICRO_BATCHES + STAGES - 1)

@@ -1,4 +1,4 @@
-"""The built meshes of a cluster by predicted step and memory, and the command of the best: docs/scale.md."""
+"""The supported meshes of a cluster, ranked by predicted step and memory, and the best command (docs/scale.md)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mudd_core.tools.scale import cost
 
 @dataclass(frozen=True)
 class Ranked:
-    """A mesh, and what a step by it takes. rank_bytes: with the program. sent: bytes of a node. fits: into a node."""
+    """A mesh and the cost of its step. rank_bytes: with the program. sent: bytes of a node. fits: into a node."""
 
     choice: Choice
     rank_bytes: int
@@ -35,9 +35,9 @@ def ranked(
     program: int,
     node_memory: int,
 ) -> list[Ranked]:
-    """The built meshes of a plan's ranks, those that fit first, then the fastest, then those that send the least.
+    """Rank the supported meshes: first those that fit, then the fastest, then those that send the least.
 
-    Steps are as long as each other where they are printed so: what hides behind computation is no difference.
+    Steps that are printed equal are equally fast, because communication hidden by computation costs nothing.
 
     tokens: of a node in a step. speed: FLOP/s of a node. program: bytes of a rank. node_memory: of a node; 0: any.
     """
@@ -66,9 +66,9 @@ def _shown(seconds: float) -> str:
 def lines(
     rows: Sequence[Ranked], asked: Config, name: str, words: Sequence[str], node_memory: int
 ) -> list[str]:
-    """The table of ranked meshes, and the command of the first one.
+    """Return the table of ranked meshes, and the command for the first one.
 
-    asked: the config as it was given, by this name and these fields.
+    asked: the user's config, with its name and overrides.
     """
     place = rows[0].choice.place
     nodes = place.nodes
@@ -93,7 +93,7 @@ def lines(
 
 
 def _command(choice: Choice, asked: Config, name: str, words: Sequence[str]) -> str:
-    """The command that trains by a mesh. HOSTS stands for the names of the machines."""
+    """Return the command that trains with a mesh; HOSTS is a placeholder for the machines' names."""
     place, train = choice.place, choice.config.train
     more = [
         f"train.{field}={getattr(train, field)}"

@@ -1,4 +1,4 @@
-"""What the formulas need of a config."""
+"""The inputs of the cost formulas, computed from a config."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from mudd_core.tools.scale.cost import Shape, Training
 
 
 def _weights(config: Config, model: ModelConfig) -> int:
-    """Weights that train."""
+    """Return the number of trained parameters."""
     booked = Model(model, booked_only=True, lora=lora_of(config))
     booked.train_only(choose_trained(booked.store, config.trained))
     return int(booked.store.trained_elements)
 
 
 def _gathered(config: Config, model: ModelConfig) -> dict[bool, tuple[float, float]]:
-    """(bytes that a graph of cut weights gathers forward, backward), of experts (True) and of all others.
+    """Return the bytes that sharded weights gather (forward, backward), for experts (True) and all others (False).
 
-    Layers are gathered for each pass, the table and the head for one. Of a bf16 run what matmuls read goes as bf16.
+    Layers are gathered for each pass, embedding and head for one. In a bf16 run, matmul weights are sent as bf16.
     """
     store = Model(model, booked_only=True).store
     found = {True: [0.0, 0.0], False: [0.0, 0.0]}
@@ -40,7 +40,7 @@ def _gathered(config: Config, model: ModelConfig) -> dict[bool, tuple[float, flo
 
 
 def training_of(config: Config, model: ModelConfig) -> Training:
-    """The step of a config whose model has its vocabulary."""
+    """Return the step of a config. model: with its vocabulary size."""
     weights, last = _weights(config, model), model.vocab_size * model.d_model
     flops = flops_per_token(model, model.vocab_size, config.train.seq_len)
     gathered, mixture = _gathered(config, model), mixture_of(model)
@@ -62,7 +62,7 @@ def training_of(config: Config, model: ModelConfig) -> Training:
 
 
 def shape_of(config: Config, model: ModelConfig) -> Shape:
-    """What the axes cut."""
+    """Return the sizes that mesh axes shard."""
     flops = flops_per_token(model, model.vocab_size, config.train.seq_len)
     keys = kv_heads(model) * head_width(model)
     mixture = mixture_of(model)

@@ -1,4 +1,4 @@
-"""The networks that nodes are joined by: kinds with assumed numbers, or what commbench measured."""
+"""The networks between nodes: kinds with assumed speeds, or a measurement of commbench."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from mudd_core.base.paths import local
 from mudd_core.tools.commbench import FILE
 from mudd_core.tools.scale.cost import Network
 
-# Assumed: what bulk transfers reach over TCP. Of the latency 0.3 ms is a round of our own (commbench, two processes of
-# one machine): the communication thread sleeps between its polls.
+# Assumed bandwidth of bulk transfers over TCP. The latency includes 0.3 ms of our exchange (commbench, two processes on
+# one machine), because the communication thread sleeps between polls.
 _LATENCY = 330e-6
 ASSUMED = {
     "1g": Network("1 Gb/s", _LATENCY, 0.12e9),
@@ -27,7 +27,7 @@ _SPELLING = re.compile(r"(\d+) ?[gG]([bB][eE]|b(it|ps|/s|it/s)?)?")
 
 
 def network_of(text: str) -> Network:
-    """The network of --net; UserError if the text is neither a kind nor a file of commbench."""
+    """Return the network of --net; raise UserError if it is neither a kind nor a commbench file."""
     spelled = _SPELLING.fullmatch(text)
     if spelled and (kind := f"{spelled[1]}g") in ASSUMED:
         return ASSUMED[kind]

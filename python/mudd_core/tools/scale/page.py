@@ -20,7 +20,7 @@ FAMILIES = (
     ("Mixtral", "mixtral/tiny.py"),
     ("MUDDFormer with experts", "muddformer/405m_moe.py"),
 )
-# The head of a column, and the fields of a mesh of two ranks that is on this axis.
+# Column heading -> fields of a two-rank mesh on this axis.
 AXES: dict[str, tuple[str, ...]] = {
     "data, fsdp: zero 1": (),
     "zero 3": ("mesh.zero=3",),
@@ -31,7 +31,7 @@ AXES: dict[str, tuple[str, ...]] = {
     "tensor": ("mesh.tensor=2",),
 }
 _SMALL = ("train.batch_size=8", "train.logical_shards=8", "train.micro_batch_size=0")
-# FLOP/s of a training step; estimates of such machines but for the first, which is what the authors measured on.
+# FLOP/s of a training step: estimates, except for the first, which was measured.
 NODES = (
     ("2 cores, AVX2", 0.15e12, ("1g", "10g")),
     ("64 cores, AVX-512, fp32", 4e12, ("10g", "25g", "100g")),
@@ -51,12 +51,12 @@ MODELS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("1.4B", "muddformer/1_4b.py", ()),
     ("8x7B", "mixtral/mixtral87.py", ()),
 )
-# Model, node and network of a column, and thousands of tokens of a node and step.
+# Model, node and network of a column, and thousands of tokens per node and step.
 COLUMNS = (("55M", 1, "10g", 16), ("1.4B", 1, "25g", 8), ("1.4B", 2, "10g", 16), ("8x7B", 1, "10g", 8))
 
 
 def cell(config: str, axis: str) -> str:
-    """`built`, or the reason why a family refuses an axis and what to take for it."""
+    """Return `built`, or the reason why a family refuses an axis, with the alternative."""
     try:
         mesh_of(load_config(config, [*_SMALL, *AXES[axis]]), 2)
     except UserError as error:
@@ -90,7 +90,7 @@ def _number(value: float) -> str:
 
 
 def tables() -> str:
-    """Both tables, in Markdown."""
+    """Return both tables in Markdown."""
     known: dict[str, tuple[Training, Shape]] = {}
     for name, file, words in MODELS:
         config = load_config(file, list(words))

@@ -1,4 +1,4 @@
-"""The text of `launch.py scale`."""
+"""The report of `launch.py scale`."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from mudd_core.tools.scale.cost import axes
 from mudd_core.tools.scale.meshes import lines, ranked
 from mudd_core.tools.scale.models import shape_of
 
-_WORTH = 0.7  # of linear growth; below it more nodes are not advised
+_WORTH = 0.7  # fraction of linear speedup; below it more nodes are not advised
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """The nodes that are asked about, each of so many ranks, whose speed is known from `source`.
+    """The requested nodes, each with `ranks` ranks. source: describes the origin of `speed`.
 
-    program: bytes of it in a rank. memory: bytes of a node; 0: any. config, words: as they were typed, for the command
+    program: bytes of the program in a rank. memory: bytes of a node; 0: any. config, `words`: as typed, for the command
     of the best mesh.
     """
 
@@ -39,7 +39,7 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Row:
-    """One number of nodes. efficiency: tokens a second over those of so many nodes without messages."""
+    """The prediction for a number of nodes. efficiency: tokens/s compared with nodes that send no messages."""
 
     nodes: int
     batch: int
@@ -52,7 +52,7 @@ class Row:
 def report(
     config: Config, shape: ModelConfig, training: cost.Training, network: cost.Network, cluster: Cluster
 ) -> str:
-    """A row for each power of two of nodes, the best one, and what every axis would move."""
+    """Return a row for each power of two of nodes, the best one, and the traffic of every axis."""
     _require_world(config, cluster)
     found = (_row(config, shape, training, network, cluster, nodes) for nodes in _counts(cluster.nodes))
     rows = [row for row in found if row is not None]
@@ -88,7 +88,7 @@ def report(
 def _mesh_lines(
     config: Config, shape: ModelConfig, training: cost.Training, network: cost.Network, cluster: Cluster
 ) -> list[str]:
-    """The built meshes of all the nodes, the best first."""
+    """Return the supported meshes of all the nodes, the best first."""
     world = cluster.nodes * cluster.ranks
     place, wide = Place(world, cluster.ranks), _on(config, world)
     training, tokens = _of_rank(training, wide, place)
@@ -98,7 +98,7 @@ def _mesh_lines(
 
 
 def _of_rank(training: cost.Training, wide: Config, place: Place) -> tuple[cost.Training, float]:
-    """The training with the graph runs of a rank, and the tokens of the node with the most sequences."""
+    """Return the training with the micro-batches of a rank, and the tokens of the node with the most sequences."""
     of_rank = place.config_of_rank(wide).train
     runs = -(-of_rank.batch_size // (of_rank.micro_batch_size or of_rank.batch_size))
     tokens = math.ceil(wide.train.batch_size * place.on_a_node / place.world) * wide.train.seq_len
@@ -110,7 +110,7 @@ def _of_nodes(count: int) -> str:
 
 
 def _require_world(config: Config, cluster: Cluster) -> None:
-    """UserError where no batch and no number of shards goes with so many ranks."""
+    """Raise UserError if no batch and no number of shards is possible for this number of ranks."""
     world = cluster.nodes * cluster.ranks
     if config.mesh.any_world or world == _power_from(world):
         return
@@ -122,12 +122,12 @@ def _require_world(config: Config, cluster: Cluster) -> None:
 
 
 def _power_from(count: int) -> int:
-    """The least power of two that is not below a number."""
+    """Return the smallest power of two that is at least `count`."""
     return 1 << (count - 1).bit_length()
 
 
 def _counts(nodes: int) -> list[int]:
-    """1, 2, 4 and so on, and the number that is asked about."""
+    """Return 1, 2, 4 and so on, and the requested number of nodes."""
     return sorted({1 << power for power in range(nodes.bit_length())} | {nodes})
 
 
@@ -139,7 +139,7 @@ def _row(
     cluster: Cluster,
     nodes: int,
 ) -> Row | None:
-    """The row of so many nodes; None for fewer than all that do not fit the mesh."""
+    """Return the row for this number of nodes; None if the mesh does not fit fewer nodes than requested."""
     world = nodes * cluster.ranks
     place = Place(world, cluster.ranks)
     wide = _on(config, world)
@@ -159,7 +159,7 @@ def _row(
 
 
 def _on(config: Config, world: int) -> Config:
-    """The config with as many sequences and shards as so many ranks need at least."""
+    """Return the config with at least the sequences and shards that `world` ranks need."""
     train = config.train
     batch = max(train.batch_size, world)
     shards = max(train.logical_shards, _power_from(world))
@@ -180,7 +180,7 @@ def _line(row: Row, length: int, ranks: int) -> str:
 
 
 def _advice(rows: list[Row], config: Config, least: float, tokens: float) -> list[str]:
-    """The most nodes worth it, and what the last row spends its time on."""
+    """Return the largest efficient number of nodes, and the time split of the last row."""
     worth = [row for row in rows if row.efficiency >= _WORTH]
     last, length = rows[-1], config.train.seq_len
     text = [
