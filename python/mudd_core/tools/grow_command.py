@@ -51,7 +51,7 @@ def main(words: Sequence[str]) -> int:
 def _parser() -> ToolArguments:
     p = ToolArguments("grow", __doc__ or "", fields="model.slot_num=2140", run="--from")
     p.add_argument(
-        "--config", metavar="FILE", help="config of the larger model; default that of the trained run"
+        "--config", metavar="FILE", help="config of the larger model; default: the config of the trained run"
     )
     p.add_argument(
         "--from",

@@ -63,7 +63,7 @@ def test_a_base_that_is_edited_after_it_is_refused_by_the_name_of_the_file(here:
         text = capsys.readouterr().err
         assert said in text, text
     assert main(["export", "--workdir=runs/mine", "--to=out", "--adapter"]) == 0
-    assert f"note: {SETTINGS} in {here / 'base'} changed after the tuning began" in capsys.readouterr().err
+    assert f"note: {SETTINGS} in {here / 'base'} changed after the tuning started" in capsys.readouterr().err
     shutil.rmtree(here / "base")
     assert tune() == 0  # the run contains a copy of everything that it needs
     (here / "kept").rename(here / "base")

@@ -45,7 +45,7 @@ def test_equal_runs_are_equal_in_everything(runs: Path) -> None:
     printed = compare(runs, "base", "again")
     assert first_by_numpy(runs, "base", "again") is None
     assert f"first difference of A and B: none up to the last common step, {STEPS}\n" in printed
-    for line in ("config: equal", "texts and tokenizer: equal", "program and machine: equal"):
+    for line in ("config: equal", "documents and tokenizer: equal", "program and machine: equal"):
         assert f"{line}\n" in printed
     assert f"final hash: equal\n  {_summary(runs, 'base')['final_hash']}" in printed
     chart = [line.partition("|")[2] for line in printed.splitlines() if "|" in line]

@@ -10,7 +10,7 @@ from mudd_core.run.report.style import Style
 
 
 class MoeStyle(Style):
-    """Tags of every logged update and of each validation. Token counts are totals of the run.
+    """Tags of every logged update and of each validation. Numbers of tokens are totals of the run.
 
     A rank is a device. perf/per_device_tflops: the benchmark's count, 6 x tokens x all weights x top_k / experts.
     perf/per_device_active_tflops: our count, of the weights and attention scores that are active for a token.

@@ -214,7 +214,7 @@ def _curves(runs: Sequence[ComparedRun]) -> Section:
         _less(base, run, name, color)
         for color, (run, name) in enumerate(zip(others, names[1:], strict=True), 1)
     ]
-    charts.append(line_chart(f"Training loss less that of {base.letter}", less, unit="nats", marks=marks))
+    charts.append(line_chart(f"Difference in training loss to {base.letter}", less, unit="nats", marks=marks))
     return Section("Curves", f'<div class="charts">{"".join(charts)}</div>')
 
 

@@ -61,9 +61,9 @@ def data_part(runs: Sequence[ComparedRun], letters: Sequence[str]) -> Part:
     }
     found["tokenizer"] = [_tokenizer(run) for run in runs]
     if rows := _differing(found):
-        return Part("texts and tokenizers differ", with_head("", letters, rows), words=True)
+        return Part("documents and tokenizers differ", with_head("", letters, rows), words=True)
     known = [f"{name} {_fact(values[0])}" for name, values in found.items() if values[0] is not None]
-    return Part("texts and tokenizer: equal", (), [", ".join(known)] if known else [])
+    return Part("documents and tokenizer: equal", (), [", ".join(known)] if known else [])
 
 
 def machine_part(runs: Sequence[ComparedRun], letters: Sequence[str]) -> Part:

@@ -58,6 +58,6 @@ def mpi(place: Path) -> Iterator[Finding]:
         version = version_of(Path(typed)).strip().partition("\n")[0] or "no version"
         yield Finding(
             Level.WARNING,
-            f"{typed} ({version}) comes first in PATH, but the library is that of {own}",
+            f"{typed} ({version}) comes first in PATH, but the library belongs to {own}",
             f"export PATH={own.parent}:$PATH",
         )

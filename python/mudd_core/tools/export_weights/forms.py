@@ -81,8 +81,8 @@ class Export:
             changed := changed_since(RunFolder(self.run.base_folder), Path(base))
         ):
             self._note(
-                f"{', '.join(changed)} in {base} changed after the tuning began; the adapters belong to the base as it "
-                "was: name a copy of that with --base=FOLDER, or take --merged"
+                f"{', '.join(changed)} in {base} changed after the tuning started; the adapters belong to the base as "
+                "it was: name a copy of that with --base=FOLDER, or take --merged"
             )
         return self._say(
             f"{tensors} tensors in {self.asked.folder}, adapters of {base} for PEFT; {_same(largest)}"

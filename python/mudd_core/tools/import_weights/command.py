@@ -125,8 +125,8 @@ def _require_source(typed: str, source: Path, *, has_settings: bool) -> None:
     if is_local or not _HUB_NAME.fullmatch(typed):
         raise UserError(f"{wanted}, which does not exist")
     raise UserError(
-        f"{wanted}; nothing is downloaded here: fetch it where there is a network, hf download {source} --local-dir "
-        "FOLDER, and give that FOLDER"
+        f"{wanted}; nothing is downloaded here: fetch it on a machine with network access, hf download {source} "
+        "--local-dir FOLDER, and give that FOLDER"
     )
 
 

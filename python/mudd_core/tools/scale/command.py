@@ -101,7 +101,7 @@ def _measured(asked: argparse.Namespace, config: Config, flops: float) -> tuple[
 def _parser() -> ToolArguments:
     parser = ToolArguments("scale", __doc__ or "", fields="train.batch_size=1024", run="--workdir")
     parser.add_argument(
-        "--config", metavar="FILE", help="config file, as for training; default that of the run"
+        "--config", metavar="FILE", help="config file, as for training; default: the config of the run"
     )
     parser.add_argument(
         "--nodes", type=whole_number(1, MOST_RANKS), default=1, metavar="N", help="machines (default 1)"

@@ -73,8 +73,8 @@ def lines(
     place = rows[0].choice.place
     nodes = place.nodes
     found = [
-        f"Meshes of {nodes:,} node{'s' * (nodes > 1)} of {place.on_a_node}, the best first (any data x fsdp holds and "
-        "sends as many bytes):",
+        f"Meshes of {nodes:,} node{'s' * (nodes > 1)} of {place.on_a_node}, the best first (memory and traffic do "
+        "not depend on how data and fsdp share the ranks):",
         f"  {'mesh':<28} {'step s':>9} {'exposed':>8} {'a rank':>10} {'a node':>10}",
     ]
     for row in rows:

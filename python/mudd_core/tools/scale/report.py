@@ -185,15 +185,15 @@ def _advice(rows: list[Row], config: Config, least: float, tokens: float) -> lis
     last, length = rows[-1], config.train.seq_len
     text = [
         f"best: {_of_nodes(worth[-1].nodes)}, mesh {worth[-1].mesh}, zero {config.mesh.zero}: the most that keep "
-        f"{100 * _WORTH:.0f} % of linear; any data x fsdp moves as many bytes"
+        f"{100 * _WORTH:.0f} % of linear; every data x fsdp sends the same number of bytes"
         if worth
         else f"none of these keeps {100 * _WORTH:.0f} % of linear"
     ]
     if last.nodes > 1:
         step = last.step
         text.append(
-            f"at {last.nodes:,}: computation {step.compute:.4g} s, sums {step.sums:.4g} s beside backward, "
-            f"gather {step.gather:.4g} s beside forward, totals {step.totals:.4g} s, exposed {step.exposed:.4g} s"
+            f"at {last.nodes:,}: computation {step.compute:.4g} s, sums {step.sums:.4g} s during backward, "
+            f"gather {step.gather:.4g} s during forward, totals {step.totals:.4g} s, exposed {step.exposed:.4g} s"
         )
     if tokens < least:
         need = math.ceil(least / length)
