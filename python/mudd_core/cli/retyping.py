@@ -31,8 +31,8 @@ _START, _DROPOUTS = (
 _PROGRAMS = ("torchrun", "train.py", "main.py", "pretrain.py", "run_clm.py")  # names in other projects
 # Expected values of settings whose values may have no counterpart.
 _WANTED = {
-    "data.path": "expected a text file or a folder of them, ",
-    "data.eval_path": "expected a text file or a folder of them, ",
+    "data.path": "expected a text file or a folder of text files, ",
+    "data.eval_path": "expected a text file or a folder of text files, ",
     "--config": "expected a config (the command import takes weights), ",
     "train.micro_batch_size": "expected passes that divide train.batch_size, ",
     "start.load_parameters_path": "expected a run or a safetensors file (the command import takes others), ",

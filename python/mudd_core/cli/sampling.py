@@ -134,7 +134,7 @@ def _stops(request: Request) -> tuple[str, ...]:
     """Return the stop strings; raise UserError for an empty one, print a note on one that spells a line feed."""
     for stop in request.stops:
         if not stop:
-            raise UserError(f"[arguments] {STOP}: expected a text, got an empty one; leave the option out")
+            raise UserError(f"[arguments] {STOP}: expected a non-empty string; leave the option out")
         if "\\n" in stop:
             print(
                 f"note: {STOP}: '{stop}' has a backslash and an n; a line feed is typed {STOP}=$'\\n'",

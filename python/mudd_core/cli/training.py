@@ -108,7 +108,7 @@ def _train(request: Request, store: RunStore, ranks: Ranks) -> int:
     if summary.stopped:
         saved = _saved(config, summary)
         progress.say(
-            f"stopped by {summary.stopped} at step {summary.step} of {summary.steps}{saved}; to go on:\n"
+            f"stopped by {summary.stopped} at step {summary.step} of {summary.steps}{saved}; to resume:\n"
             f"  {to_go_on(request, summary.stopped, ranks.world)}"
         )
         return 75

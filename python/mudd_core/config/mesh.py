@@ -33,7 +33,7 @@ class MeshConfig:
     )
     fsdp: int = opt(
         -1,
-        "ranks that the optimizer's state is cut over; -1 = what mesh.data leaves, and where that is -1 too the "
+        "ranks that shard the optimizer's state; -1 = world / mesh.data, or if that is -1 too, the "
         f"largest divisor of the world up to {LARGEST_FSDP}",
         "ranks",
         low=-1,
@@ -113,15 +113,15 @@ class DistConfig:
     )
     hang_timeout: float = opt(
         0.0,
-        "end the job with exit code 70 when a rank shows no sign of life for so long; 0 = 300, or 20 times the "
-        "median step where that is longer",
+        "end the job with exit code 70 after this time without a heartbeat of a rank; 0 = 300, or 20 times the "
+        "median step if that is longer",
         "seconds",
         low=0.0,
         free=True,
     )
     join_timeout: float = opt(
         60.0,
-        "end the job with exit code 2 when a rank has not joined the others for so long at the start; give it as "
+        "end the job with exit code 2 if a rank has not joined the others in this time at the start; must be "
         "an argument",
         "seconds",
         low=0.1,
@@ -169,7 +169,7 @@ EXPERT_MEASURES = _measures("`mesh.expert` above 1", "mesh.expert=1")
 CUT_SLOTS = Limit(
     "`mesh.zero=3` over several nodes",
     "growing the slots of a TokenFormer",
-    "slots grow only where a node has whole weights: begin with mesh.zero=1, and go on with mesh.zero=3 from its "
+    "slots grow only if a node has whole weights: start with mesh.zero=1, then continue with mesh.zero=3 from its "
     "checkpoint",
 )
 

@@ -190,12 +190,12 @@ def _refuse_world(mesh: MeshConfig, world: int, shards: int, logical_shards: int
     if world > batch_size:
         raise UserError(
             f"[mesh] {world} ranks are more than the sequences of a step, train.batch_size={batch_size}: start {fit}, "
-            f"or begin a run with train.batch_size={world} or more"
+            f"or start a run with train.batch_size={world} or more"
         )
     if world > shards and not mesh.any_world:
         raise UserError(
             f"[mesh] {world} ranks are more than the {shards} shard{'s' * (shards > 1)} of "
-            f"train.logical_shards={logical_shards} and train.batch_size={batch_size}: start {fit}, or begin a run "
+            f"train.logical_shards={logical_shards} and train.batch_size={batch_size}: start {fit}, or start a run "
             "with more shards"
         )
     if shards % world and not mesh.any_world:

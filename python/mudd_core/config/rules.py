@@ -172,7 +172,7 @@ def protocol_faults(config: Sections) -> list[str]:
     if asked in known:
         return []
     names = f"{', '.join(known[:-1])} or {known[-1]}"
-    return [f"eval.protocol: expected {names}, those of data.pipeline={pipeline}, got {asked}"]
+    return [f"eval.protocol: expected {names} for data.pipeline={pipeline}, got {asked}"]
 
 
 def stream_faults(config: Sections) -> list[str]:

@@ -46,7 +46,7 @@ def optimizer_groups(store: _core.ParamStore, optim: OptimConfig) -> list[Parame
             if name in owner:
                 raise UserError(
                     f"[config] optim.groups: expected '{name}' in one group, got it in {_written(owner[name])} and in "
-                    f"{_written(spec)}; leave it out of one of them with '!{name}'"
+                    f"{_written(spec)}; exclude it from one of them with '!{name}'"
                 )
             owner[name] = spec
             takes = SPECS[spec.optimizer].takes

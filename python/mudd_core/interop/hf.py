@@ -173,7 +173,7 @@ class HuggingFace(System[HfModel]):
         """
         if _CONSOLIDATED in weights:
             raise ValueError(
-                "[hf] weights: expected the names of transformers, got those of Mistral's own program "
+                "[hf] weights: expected the names of transformers, got the names of Mistral's own program "
                 f"({_CONSOLIDATED}, as in consolidated.safetensors); fetch the folder with its model*.safetensors "
                 "files, hf download OWNER/NAME --local-dir FOLDER, and give that FOLDER"
             )

@@ -79,6 +79,6 @@ def test_the_printed_command_goes_on(
     ]
     assert main([*words, "train.stop_at=2"]) == 75
     told = capsys.readouterr().out
-    line = shlex.split(told[told.index("to go on:") :].splitlines()[1])
+    line = shlex.split(told[told.index("to resume:") :].splitlines()[1])
     assert main(line[line.index(words[0]) :]) == 0
     assert "done: 3 steps" in capsys.readouterr().out

@@ -66,7 +66,7 @@ def adapted(given: Path) -> subprocess.CompletedProcess[str]:
 
 def goes_on(folder: Path, stopped: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[str]:
     """Run the command that a stopped run has printed."""
-    found = re.search(r"; to go on:\n  (.*)$", stopped.stdout, re.M)
+    found = re.search(r"; to resume:\n  (.*)$", stopped.stdout, re.M)
     assert stopped.returncode == 75 and found, stopped.stdout + stopped.stderr
     words = [word for word in shlex.split(found[1]) if word != "python3"]
     return subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=180, cwd=folder)
@@ -154,7 +154,7 @@ def test_ranks_of_short_examples_take_a_row_each_and_have_the_bits_of_that_batch
     write_jsonl(given / "short.jsonl", [{"messages": turns("a", f"{n}")} for n in range(60)])
     fields = ("--data=short.jsonl", "train.threads=1", "train.seq_len=128", "train.steps=2")
     on_ranks = tune(given, "--ranks=2", run="short-ranks", fields=fields)
-    assert re.search(r"^  train\.batch_size=2 +a row for each of 2 ranks", on_ranks.stdout, re.M), (
+    assert re.search(r"^  train\.batch_size=2 +a sequence for each of 2 ranks", on_ranks.stdout, re.M), (
         on_ranks.stderr
     )
     alone = tune(given, "train.batch_size=2", run="short-alone", fields=fields)
@@ -362,7 +362,7 @@ def test_adapters_of_peft_are_trained_further(given: Path) -> None:
     assert files[0].keys() == files[1].keys()
     assert all(torch.equal(value, files[1][name]) for name, value in files[0].items())
     other = tune(given, "--adapter=unchanged", run="further")
-    assert other.returncode == 2 and "[tune] --adapter: runs/further began with" in other.stderr
+    assert other.returncode == 2 and "[tune] --adapter: runs/further was started with" in other.stderr
     for words, said in (
         (("lora.rank=8",), "[tune] lora.rank: the adapter theirs decides it"),
         (("tune.method=full",), "[tune] --adapter: begins adapters"),

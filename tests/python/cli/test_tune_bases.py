@@ -55,7 +55,7 @@ def test_a_base_that_is_edited_after_it_is_refused_by_the_name_of_the_file(here:
     for name, said in (
         (
             "base",
-            f"[tune] --base: {SETTINGS} in base changed after runs/mine began with it; put back what was",
+            f"[tune] --base: {SETTINGS} in base changed after the start of runs/mine; restore them to",
         ),
         ("other", f"base, and other has other files ({SETTINGS}); give the same base, or another --workdir"),
     ):
@@ -104,7 +104,7 @@ def test_a_run_whose_data_changed_goes_on_with_those_it_began_with_and_says_so(
     here: Path, capsys: Told
 ) -> None:
     assert tune("train.stop_at=1") == 75
-    said = "note: chat.jsonl changed after runs/mine began; the run continues with the conversations that it began with"
+    said = "note: chat.jsonl changed after the start of runs/mine; the run continues with its original conversations"
     (here / "chat.jsonl").touch()  # changes only the time
     assert tune("train.stop_at=1") == 75 and said not in capsys.readouterr().out
     with (here / "chat.jsonl").open("a") as file:
@@ -137,7 +137,7 @@ def test_a_batch_has_a_row_for_each_rank(here: Path, capsys: Told) -> None:
     short = ("train.seq_len=128", "train.steps=4")
     assert re.match(r"train\.batch_size=1 +\d", batch_of(*short))
     with_ranks = (
-        r"train\.batch_size=2 +a row for each of 2 ranks, where one process takes 1 unless it is given; "
+        r"train\.batch_size=2 +a sequence for each of 2 ranks \(one process would use 1 by default\); "
     )
     assert re.match(with_ranks, batch_of(*short, "--ranks=2"))
     assert batch_of("train.batch_size=4", "--ranks=2").endswith("as the arguments say")

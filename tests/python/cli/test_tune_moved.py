@@ -69,7 +69,7 @@ def test_a_base_that_is_gone_is_named_with_the_way_out(here: Path, capsys: Told)
     capsys.readouterr()
     assert tune("mine", base="nowhere") == 2
     text = capsys.readouterr().err
-    assert "expected the folder that runs/mine began with, got nowhere, which does not exist" in text
+    assert "expected the folder with which runs/mine was started, got nowhere, which does not exist" in text
     began = f"--base={here / 'base'}"
     assert f"{began} resumes with the run's own copy" in text
     for name in ("new", str(here / "base"), "base"):

@@ -246,6 +246,6 @@ def test_settings_of_other_programs_name_the_field_or_nothing() -> None:
 def test_the_name_of_a_section_is_no_short_option(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--config=tiny.py", "--plan", "--data", "texts"]) == 2
     assert (
-        "'--data' is data.path here: expected a text file or a folder of them, got 'texts'"
+        "'--data' is data.path here: expected a text file or a folder of text files, got 'texts'"
         in capsys.readouterr().err
     )

@@ -142,12 +142,12 @@ def test_worlds_that_change_the_sums_are_refused() -> None:
 
 def test_more_ranks_than_sequences_or_shards_are_refused() -> None:
     assert refusal(8, "train.batch_size=4") == (
-        "[mesh] 8 ranks are more than the sequences of a step, train.batch_size=4: start 1, 2 or 4, or begin a run "
+        "[mesh] 8 ranks are more than the sequences of a step, train.batch_size=4: start 1, 2 or 4, or start a run "
         "with train.batch_size=8 or more"
     )
     assert refusal(16, "train.batch_size=64") == (
         "[mesh] 16 ranks are more than the 8 shards of train.logical_shards=8 and train.batch_size=64: start "
-        "1, 2, 4 or 8, or begin a run with more shards"
+        "1, 2, 4 or 8, or start a run with more shards"
     )
     assert "more than the sequences" in refusal(9, "mesh.any_world=true", "train.batch_size=8")
     assert "more than the 1 shard " in refusal(2, "train.logical_shards=1") and "start 1," in refusal(

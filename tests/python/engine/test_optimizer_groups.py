@@ -125,7 +125,7 @@ def test_a_group_has_selectors_and_settings() -> None:
         (
             "lion: head; sgd: role=head",
             "expected 'head' in one group, got it in 'lion: head' and in 'sgd: role=head'; "
-            "leave it out of one of them with '!head'",
+            "exclude it from one of them with '!head'",
         ),
         (
             "muon: embed",

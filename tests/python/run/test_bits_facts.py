@@ -50,7 +50,7 @@ def test_a_run_of_an_earlier_version_resumes_with_one_note(
     assert main(["report", f"--workdir={run}"]) == 0
     assert "bits of an earlier version: they depend on the instruction set level" in capsys.readouterr().out
     run_to(10, run)
-    said = f"the bits of this run change after step 5: it began with an {EARLIER}"
+    said = f"the bits of this run change after step 5: it was started with an {EARLIER}"
     assert f"warning: {said}" in capsys.readouterr().err and said in (run / "events.jsonl").read_text()
     assert facts_of(run) == {bits.FP32_ORDER: 16, bits.SINCE: 5}
     run_to(15, run)

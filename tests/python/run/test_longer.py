@@ -150,7 +150,7 @@ def test_a_new_run_goes_on_at_the_step_of_another_with_its_bits(tmp_path: Path, 
     assert all(row["step"] > 7 for row in new.rows())
     short = TinyRun(tmp_path / "short", tiny_text, (*words, "train.steps=5"))
     assert short.finish() == 2
-    assert "is behind the last step of this run, train.steps=5" in short.output
+    assert "is after the last step of this run, train.steps=5" in short.output
     alone = TinyRun(tmp_path / "alone", tiny_text, (words[0], words[2]))
     assert alone.finish() == 2
     assert "start.keep_step: expected start.keep_optimizer=true" in alone.output

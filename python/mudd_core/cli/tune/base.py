@@ -126,14 +126,14 @@ def _refusal(imported: RunFolder, name: str, source: Path, changed: list[str], r
     began = object_in(imported.source_file).get("path")
     if not source.exists():
         return (
-            f"[tune] --base: expected the folder that {run} began with, got {name}, which does not exist; "
+            f"[tune] --base: expected the folder with which {run} was started, got {name}, which does not exist; "
             f"--base={began} resumes with the run's own copy; or give the new place of that folder, whose files are "
             "compared by SHA-256"
         )
     if began == str(source.absolute()):
         return (
-            f"[tune] --base: {', '.join(changed)} in {name} changed after {run} began with it; put back what was there "
-            "to go on, or tune the folder as it is now in another --workdir"
+            f"[tune] --base: {', '.join(changed)} in {name} changed after the start of {run}; restore them to "
+            "resume, or tune the changed folder in another --workdir"
         )
     return (
         f"[tune] --base: {run} was started from {began}, and {name} has other files ({', '.join(changed)}); give the "
@@ -243,6 +243,6 @@ def require_same_adapter(name: str, run: RunFolder) -> None:
     began = object_in(run.adapter_folder / SOURCE).get("path")
     if began != str(local(name, _ADAPTER).absolute()):
         raise UserError(
-            f"{_ADAPTER}: {run} began with {began or 'adapters of its own'}, got {name}; give the same, or another "
+            f"{_ADAPTER}: {run} was started with {began or 'new adapters'}, got {name}; give the same, or another "
             "--workdir"
         )

@@ -181,8 +181,8 @@ def _changed_data(config: Config, run: RunFolder) -> list[str]:
     ):
         return []
     return [
-        f"note: {config.data.path} changed after {run} began; the run continues with the conversations that it began "
-        "with; to train on the changed file, give another --workdir"
+        f"note: {config.data.path} changed after the start of {run}; the run continues with its original "
+        "conversations; to train on the changed file, give another --workdir"
     ]
 
 

@@ -146,7 +146,8 @@ def _choose_rows(recipe: Recipe, ranks: int) -> None:
     recipe.lines.insert(
         0,
         f"data: {lengths.size:,} examples, {lengths.sum():,} tokens an epoch ({lengths.mean():.0f} each), {held:,} "
-        f"held out ({held / (held + lengths.size):.0%}); {recipe.counted:.1%} of the targets count{refused}",
+        f"held out ({held / (held + lengths.size):.0%}); {recipe.counted:.1%} of the targets contribute to "
+        f"the loss{refused}",
     )
     rows = found.rows("train", row_shape(recipe.config)).rows
     each = lengths.size / rows
@@ -180,7 +181,7 @@ def _batch(rows: int, each: float, ranks: int) -> tuple[int, str]:
         return batch, why
     return (
         batch,
-        f"a row for each of {ranks} ranks, where one process takes {alone} unless it is given; {why}",
+        f"a sequence for each of {ranks} ranks (one process would use {alone} by default); {why}",
     )
 
 

@@ -158,7 +158,7 @@ def start_from(
         return text, source
     if source.step > config.train.steps:
         raise UserError(
-            f"[start] keep_step: {source.path} is behind the last step of this run, train.steps={config.train.steps}"
+            f"[start] keep_step: {source.path} is after the last step of this run, train.steps={config.train.steps}"
         )
     return f"{text}, on from step {source.step}", source
 

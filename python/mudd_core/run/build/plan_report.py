@@ -181,7 +181,7 @@ def _time_lines(config: Config, folder: RunFolder, flops: float, place: Place) -
         epochs = config.train.epochs
         passes = f"{epochs} passes" if epochs > 1 else "one pass"
         lines.append(
-            f"  steps         those of {passes} over the training rows (train.epochs); a start counts them"
+            f"  steps         {passes} over the training sequences (train.epochs); a start counts them"
         )
     return lines
 

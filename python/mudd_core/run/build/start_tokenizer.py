@@ -80,8 +80,8 @@ def require_same_ids(
     if not same_ids(source.found, own):
         raise UserError(
             f"[start] data.tokenizer: expected the tokenizer of the weights in {path}, {_described(source.found)}, got "
-            f"{name}, {_described(own)}, whose ids mean something else; leave data.tokenizer out to take theirs "
-            f"({source.name}){way_out}"
+            f"{name}, {_described(own)}, whose ids mean something else; leave data.tokenizer out to use the "
+            f"weights' own ({source.name}){way_out}"
         )
 
 

@@ -47,7 +47,7 @@ def change_of_bits(saved: Mapping[str, Json], now: Mapping[str, Json], step: int
     elif FP32_ORDER in saved:
         why = f"its fp32 sums had another order ({saved[FP32_ORDER]} lanes, now {now[FP32_ORDER]})"
     else:
-        why = "it began with an earlier version, whose bits depend on the CPU's instruction set level"
+        why = "it was started with an earlier version, whose bits depend on the CPU's instruction set level"
     return {**saved, **now, SINCE: step}, f"the bits of this run change after step {step}: {why}"
 
 

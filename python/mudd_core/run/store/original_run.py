@@ -10,7 +10,7 @@ READER_STATE = "skip_file_and_step.json"  # in the folder of checkpoints, and in
 _WAY_OUT = (
     "its Orbax checkpoints and its reader's place are not read here. docs/orbax-to-safetensors.md makes a safetensors "
     "file of its weights: import FILE --system=muddformer_jax --settings=JSON --tokenizer=bytes --workdir=W, then "
-    "load_parameters_path=W with a new run_name, which begins at the first batch"
+    "load_parameters_path=W with a new run_name, which starts at the first batch"
 )
 
 
