@@ -8,8 +8,8 @@ namespace mudd {
 
 Line fit_line(std::span<const double> x, std::span<const double> y) {
   const auto n = static_cast<Eigen::Index>(x.size());
-  check(x.size() == y.size() && n >= 2, "fit_line", "x, y: expected equal lengths, 2 or more, got ",
-        x.size(), " and ", y.size());
+  check(x.size() == y.size() && n >= 2, "fit_line", "x, y: expected equal lengths, 2 or more, got ", x.size(),
+        " and ", y.size());
   const Eigen::Map<const Eigen::VectorXd> xs(x.data(), n), ys(y.data(), n);
   check(xs.allFinite() && ys.allFinite(), "fit_line", "x, y: expected finite numbers");
   check(xs.maxCoeff() > xs.minCoeff(), "fit_line", "x: expected at least two different numbers");

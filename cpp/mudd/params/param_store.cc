@@ -22,7 +22,8 @@ void ParamStore::set_cut(OwnSlices cut, bool holds_slices) {
 }
 
 void ParamStore::set_experts(std::shared_ptr<const dist::ExpertGroup> group) {
-  check(!allocated() && !cut_, "parameter", "experts: declare them before the parameters are sharded and allocated");
+  check(!allocated() && !cut_, "parameter",
+        "experts: declare them before the parameters are sharded and allocated");
   experts_ = std::move(group);
   for (int i = 0; i < parameters_->count(); ++i) {
     if (!deals(i)) continue;

@@ -8,7 +8,8 @@
 namespace mudd {
 namespace {
 
-constexpr int64_t kWidth = 2;  // bytes of a unit of a gather; weights have 2 or 4 bytes, so any type is whole units
+constexpr int64_t kWidth =
+    2;  // bytes of a unit of a gather; weights have 2 or 4 bytes, so any type is whole units
 
 }  // namespace
 

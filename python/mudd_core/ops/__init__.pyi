@@ -17,10 +17,10 @@ __all__: list[str] = ['custom', 'activation', 'activation_backward', 'add', 'add
 
 @overload
 def custom(forward: Callable[..., Array], backward: Callable[..., Array | Sequence[Array | None]], *inputs: Array) -> Float32:
-    """Two NumPy functions as an op, in either executor.
+    """Run two NumPy functions as an op, in either executor.
 
-    forward(*inputs) returns one float32 array or a tuple; backward(*output_gradients, *inputs) returns one gradient per
-    input (None where there is none). Output shapes are learned from one call on zeros."""
+    forward(*inputs) returns one float32 array or a tuple. backward(*output_gradients, *inputs) returns one gradient per
+    input, None for an input without one. Output shapes are inferred from one call on zeros."""
 @overload
 def custom(forward: Callable[..., Array], backward: Callable[..., Array | Sequence[Array | None]], *inputs: Given) -> Tensor: ...
 @overload
