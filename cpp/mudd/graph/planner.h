@@ -39,7 +39,7 @@ struct Buffer {
 
 enum class NodePass : uint8_t { forward, remake, backward };
 
-// A conversion of `elements` elements from one buffer to another of another type.
+// A conversion of `elements` elements between two buffers of different types.
 struct Conversion {
   int from = -1, to = -1;
   int64_t elements = 0;

@@ -109,15 +109,15 @@ OPTIONS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "--help": ("", "this help; COMMAND --help: of a command; --help=all: every config field", ()),
     "--version": ("", "print the version", ()),
 }
-# Names the file for the ranks' exit code: of rank 0, or of the rank that ends the job.
+# Environment variable: the file that receives the exit code of rank 0, or of the rank that ends the job.
 CODE_FILE = "MUDD_JOB_CODE"
-# The typed command line, if another command starts the training.
+# Environment variable: the command line that the user typed, if another command starts the training.
 TYPED = "MUDD_TYPED"
 JOB_OPTIONS = ("--ranks", "--hosts", "--max-restarts")  # for the process that starts the ranks
-# Tools whose work several ranks share, in addition to commands with --ranks; and tools with their own --ranks.
+# Tools that split their work over ranks, as commands with --ranks do; and tools with their own --ranks option.
 TOOLS_ON_RANKS = ("export", "bakeoff")
 OWN_RANKS = ("commbench", "tune")
-# Commands that read a run: they use its saved config, and arguments may change what may change on resume.
+# Commands that read a run: they use its saved config. Arguments may set only fields that may change on resume.
 READING = ("validate", "sample", "report")
 # All names that are not fields, for suggestions.
 KNOWN_WORDS = [*COMMANDS, *ALIASES, *TOOLS, *OPTIONS]

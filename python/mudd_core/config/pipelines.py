@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-KEY = "data.pipeline"  # names one of these, or a user's reader
+KEY = "data.pipeline"  # the name of a pipeline below, or a user's reader
 
 
 @dataclass(frozen=True)

@@ -51,9 +51,10 @@ def _sample_of(part: int, batch_size: int, parts: int) -> int:
 def cut_batch(
     batch_size: int, shards: int, micro_batch_size: int, part: BatchPart | None = None
 ) -> tuple[int, int]:
-    """Return (graph runs per step, shards per run) of a rank that processes `part` of the batch, or all (contracts 2).
+    """Return (graph runs per step, shards per run) of a rank that processes `part` of the batch; None: all of it.
 
-    shards: maximum of logical shards in the batch. micro_batch_size: maximum of sequences in a run; 0: all of the rank.
+    shards: maximum number of logical shards in the batch (docs/contracts.md, 2). micro_batch_size: maximum number of
+    sequences in a run; 0: all sequences of the rank.
     """
     shards = min(shards, 1 << (batch_size.bit_length() - 1))
     own = part.shards if part else shards

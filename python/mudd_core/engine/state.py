@@ -87,7 +87,7 @@ class EngineState:
         return StatePart(label, shape, self._store.held(plane, name)[0], view)
 
     def load(self, parts: Iterable[StatePart]) -> None:
-        """Load parts that cover all of `parts`; copy those in other memory, and repack."""
+        """Load parts that cover all of `parts`, then repack the weights. A part already in place is not copied."""
         given = {part.name: part for part in parts}
         own = self.parts(writable=True)
         missing = sorted(part.name for part in own if part.name not in given)

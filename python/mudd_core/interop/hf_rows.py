@@ -124,9 +124,10 @@ class Flag(_OneSetting):
 
 @dataclass(frozen=True)
 class Word(_OneSetting):
-    """One of a few strings. spellings: transformers' string -> our value; the first of several equal ones is written.
+    """A string with a few allowed values. spellings: map from transformers' value to our value.
 
-    ours: the field; empty if every model of the kind has the first spelling.
+    If several map to one value, the first is written. ours: our field; empty if every model of the kind has the first
+    spelling.
     """
 
     ours: str

@@ -15,7 +15,7 @@ from mudd_core.data.sources.corpus import Progress
 
 
 def as_it_is(folder: Path, obstacle: Exception) -> TokenCache:
-    """Return a cache of an earlier version that cannot be rebuilt; every check but the one of its totals has passed."""
+    """Return a cache of an earlier version that cannot be rebuilt, without checking a checksum of its totals."""
     cache = open_cache(folder, sealed=False)
     _ = cache.tokenizer  # checks its vocabulary
     print(
@@ -41,7 +41,7 @@ def saved_cache(root: Path, fingerprint: str | None) -> TokenCache | None:
 
 
 def require_name(wanted: str | None, got: str, hint: str = "") -> None:
-    """Raise UserError if a run was started with data of another name, which no longer exist."""
+    """Raise UserError if the run was started with another cache, which no longer exists."""
     if wanted is not None and wanted != got:
         raise UserError(
             f"[data.path] text or tokenizer is not what this run was started with: cache {wanted} is gone "
@@ -74,7 +74,7 @@ def build_locked(root: Path, name: str, build: Callable[[], None], progress: Pro
 
 @contextlib.contextmanager
 def locked(root: Path, name: str, progress: Progress) -> Iterator[None]:
-    """Hold an exclusive lock that ends with the process; wait with a note while another process builds."""
+    """Hold an exclusive lock, released at the latest when the process ends; report while another process has it."""
     try:
         root.mkdir(parents=True, exist_ok=True)
         file = open_to_append(root / name)

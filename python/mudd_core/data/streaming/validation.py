@@ -68,7 +68,7 @@ class ChosenTexts:
         return () if self.count else self.files
 
     def identity(self) -> list[Json]:
-        """Return the files and the rule."""
+        """Return the values that decide the documents: the files, the framing and the count."""
         return ["validation", self.of.identity(), self.frame, self.count]
 
 

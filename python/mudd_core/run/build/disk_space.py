@@ -16,7 +16,8 @@ from mudd_core.run.store.checkpoints import Checkpoints
 
 def checkpoint_bytes(report: Mapping[str, int], place: Place = ALONE) -> int:
     """Return the bytes of a checkpoint. report: of MemoryPlan.bytes, for one rank of `place`."""
-    copies = place.world if "gathered" in report else place.on_a_node  # slices of a rank, or copies of a node
+    # A rank has a slice of all weights (mesh.zero=3), or a part of its node's copy.
+    copies = place.world if "gathered" in report else place.on_a_node
     return report["weights"] * copies + report["moments"] * place.world
 
 

@@ -151,7 +151,7 @@ def _first_rows(batches: Iterator[Mapping[str, Array]], rows: int) -> Iterator[M
 def _first_documents(
     batches: Iterator[Mapping[str, Array]], documents: int, eos_id: int
 ) -> Iterator[Mapping[str, Array]]:
-    """Yield the batches with targets after `documents` ends of documents ignored; stop after the last document."""
+    """Yield the batches of the first `documents` documents; targets after these documents are ignored."""
     for batch in batches:
         targets = batch["targets"]
         ends = np.cumsum(targets.reshape(-1) == eos_id).reshape(targets.shape)

@@ -1,7 +1,7 @@
 """Checks across ranks: instruction set levels, bf16 instructions, and weights of several nodes.
 
 fp32 results have the same bits at every level, so machines of different levels can train together. Ranks of one machine
-share packed weights, whose layout depends on the level. bf16 matmuls have the bits of their instructions.
+share packed weights, whose layout depends on the level. The bits of bf16 matmuls depend on the bf16 instructions.
 """
 
 from __future__ import annotations

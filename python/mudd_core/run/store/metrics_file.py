@@ -145,7 +145,7 @@ def _cut_back(path: Path, step: int, step_of: Callable[[bytes], float]) -> None:
 
 
 def _step_of_object(line: bytes) -> float:
-    """Return the step of an object; 0 for a line without one, which is kept."""
+    """Return the step in a JSON line. A line without a step has step 0, so that it is kept."""
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):
@@ -155,7 +155,7 @@ def _step_of_object(line: bytes) -> float:
 
 
 def _step_of_result(line: bytes) -> float:
-    """Return the step of a line of results.txt; 0 for another line, which is kept."""
+    """Return the step in a line of results.txt. A line without a step has step 0, so that it is kept."""
     found = _RESULT.match(line)
     return float(found[1]) if found else 0.0
 

@@ -1,6 +1,6 @@
 """Compared runs: their records up to a step, and the first step at which two runs differ.
 
-Two runs differ if the exact bits of values that both have logged differ.
+Two runs differ at a step if a value that both have logged for it differs in any bit.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def training_of(config: Config, model: ModelConfig) -> Training:
     rows = 0.0
     if mixture:
         out = 2 if config.train.precision == "bf16" else 4  # rows go forward in the type of the matmul
-        a_row = mixture.d_model * (out + 3 * 4) + 2 * 4  # with its gate, and that one's gradient
+        a_row = mixture.d_model * (out + 3 * 4) + 2 * 4  # plus its gate and the gradient of the gate
         rows = mixture.n_layer * mixture.top_k * a_row
     return Training(
         weights,
