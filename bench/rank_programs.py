@@ -26,7 +26,7 @@ def environment() -> dict[str, str]:
 
 
 def launcher(ranks: int, threads: int, command: list[str]) -> list[str]:
-    """As `launch.py --ranks` starts them."""
+    """Return the command with which `launch.py --ranks` starts the ranks."""
     return mpirun_argv(
         Job(ranks, threads=threads),
         this_machine(),
@@ -46,13 +46,13 @@ def ours(ranks: int, threads: int, start: str, options: list[str]) -> list[str]:
 
 
 def newest(tree: Path, name: str) -> Path | None:
-    """The program of that name that was built last."""
+    """Return the most recently built program with this name; None if there is none."""
     found = [*tree.glob(f"build/*/bench/{name}"), *tree.glob(f"build/*/*/bench/{name}")]
     return max(found, key=lambda file: file.stat().st_mtime, default=None)
 
 
 def measured(row: Row) -> Row:
-    """MiB above the started program: a rank's private and shared, and the node's."""
+    """Return the memory in MiB used since the program started: the largest of a rank by kind, and the node's sum."""
     used = row["memory_of_ranks"]
     more = {
         k: [one["now"][k] - one["program"][k] for one in used] for k in ("private", "shared", "rss", "pss")

@@ -167,7 +167,7 @@ def _rows(kept: Row, part: str) -> list[Row]:
 
 
 def _process(row: Row) -> float:
-    """MiB of the largest rank, shared pages by halves."""
+    """Return the memory of the largest rank in MiB; a page that n ranks share counts 1/n (Pss)."""
     return max(float(one["now"]["pss"]) for one in row["memory_of_ranks"])
 
 

@@ -1,4 +1,4 @@
-"""Run folders with written logs, of any length and content, without training."""
+"""Folders of runs whose logs are generated, with any length and content; nothing is trained."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def test_the_long_lines_plan(number: int, folder: Path, capsys: pytest.CaptureFi
 def test_a_checkpoint_of_a_bucket_starts_a_run(
     folder: Path, bucket: Bucket, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Check that a run of this program is fetched, and that the error for the reference's own format names it."""
+    """Check that a run in a bucket is fetched, and that a checkpoint in the reference's own format is an error."""
     short = ("clm", "model.config_path=mixtral822.json", "max_steps=2", "max_length=64", "n_eval_examples=9")
     assert main([*short, "exp_name=source"]) == 0, capsys.readouterr().err
     start = f"checkpoint_manager_path={START}"

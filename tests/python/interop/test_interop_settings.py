@@ -104,7 +104,7 @@ def original(name: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
 
 
 def loads(system: str, settings: dict[str, Any], weights: dict[str, Any]) -> bool:
-    """Return True if they load. Only ValueError and FormatError are accepted as errors."""
+    """Return True if the settings and weights load. Only ValueError and FormatError are accepted as errors."""
     try:
         model = load_original(system, settings, weights)
         model.adapt({"tokens": np.ones((1, 4), np.int64)})

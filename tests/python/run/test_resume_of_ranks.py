@@ -71,7 +71,7 @@ def test_weights_that_stand_on_every_node_are_saved_once_and_read_on_each(
         sum(file.stat().st_size for file in (memory_path / name / "step-4").glob("*.safetensors"))
         for name in ("one", "many")
     ]
-    assert sizes[1] < 1.2 * sizes[0]  # headers of more files, but nothing twice
+    assert sizes[1] < 1.2 * sizes[0]  # more files have more headers, but no tensor is saved twice
 
 
 PROGRAM = """
