@@ -73,7 +73,7 @@ PACKAGE = {
     "device": _CPU,
     "from_numpy": "type mc.Tensor(array)",
     "manual_seed": "type mc.Model(config, seed=1), or the field train.seed of a config",
-    "no_grad": "arrays record nothing: call ops and models on NumPy arrays; leave it out",
+    "no_grad": "NumPy arrays record no gradients: call ops and models on them and leave this call out",
     "ones": "type mc.Tensor(np.ones(shape, np.float32))",
     "optim": 'an optimizer is a field of the config: mc.load_config("tiny.py", ["optim.name=muon"])',
     "randn": "type mc.Tensor(rng.standard_normal(shape, np.float32))",

@@ -26,9 +26,9 @@ TOOLS: dict[str, tuple[str, str]] = {
     ),
     "preprocess": (
         "mudd_core.programs.jax_lm.preprocess.command",
-        "Parquet files of training rows out of documents",
+        "Parquet files of training sequences from documents",
     ),
-    "data convert": ("mudd_core.tools.convert.command", "files of one format from another"),
+    "data convert": ("mudd_core.tools.convert.command", "convert files of one format to another"),
     "data inspect": ("mudd_core.tools.convert.inspect", "format, records and lengths of files"),
     "data show": ("mudd_core.tools.data_show", "the rows that a step trains on, as text"),
     "grow": ("mudd_core.tools.grow_command", "a TokenFormer with more slots from a trained one"),
@@ -100,7 +100,7 @@ OPTIONS: dict[str, tuple[str, str, tuple[str, ...]]] = {
         (),
     ),
     "--html": ("[FILE]", "write a page of the run; default report.html in its folder", ("report",)),
-    "--split": ("NAME", "valid (the default) or test, the sequences after those", ("validate",)),
+    "--split": ("NAME", "valid (the default) or test, a second held-out part", ("validate",)),
     "--step": (
         "N",
         "this checkpoint instead of the newest; best: of the lowest validation loss",

@@ -30,7 +30,7 @@ from mudd_core.config.tool_arguments import ToolArguments, whole_number
 SIZES = (64, 1 << 10, 1 << 14, 1 << 18, 1 << 20, 4 << 20, 16 << 20, 64 << 20)
 FILE = "commbench.json"
 _WHAT = {
-    "message": "one message there, half of there and back",
+    "message": "one message: half of a round trip",
     "all_gather": "a part of each rank to all",
     "node_sum": "planes of the ranks of a node",
     "sum": "a plane over nodes",

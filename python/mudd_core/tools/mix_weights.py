@@ -65,7 +65,7 @@ def _parser() -> ToolArguments:
         type=whole_number(1),
         default=32,
         metavar="N",
-        help="windows of held-out text to measure on",
+        help="sequences of held-out text to measure",
     )
     parser.add_argument("--out", metavar="DIR", help="folder to write to; default WORKDIR/weights/step-N")
     return parser

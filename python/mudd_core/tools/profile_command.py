@@ -59,6 +59,6 @@ def _parser() -> ToolArguments:
         "--by", choices=("op", "part"), default="op", help="rows by op, or by place in the model"
     )
     parser.add_argument(
-        "--trace", default="", metavar="FILE", help="also write the last step as FILE (.json.gz)"
+        "--trace", default="", metavar="FILE", help="also write a trace of the last step to FILE (.json.gz)"
     )
     return parser

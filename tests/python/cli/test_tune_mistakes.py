@@ -215,5 +215,5 @@ def test_a_foreign_metrics_file_is_refused_before_the_base_is_imported(
 ) -> None:
     (here / "mine.json").write_text('{"a": 1}\n')
     assert tune("log.metrics_file=mine.json") == 2
-    assert "expected a new file or one of metrics rows" in capsys.readouterr().err
+    assert "expected a new file or a file of metrics" in capsys.readouterr().err
     assert not (here / "runs").exists() and (here / "mine.json").read_text() == '{"a": 1}\n'

@@ -102,7 +102,7 @@ def test_what_needs_a_validation_is_refused_without_files(typed: Typed) -> None:
     assert ended.returncode == 2
     assert "eval.target_loss needs validation files" in ended.stderr and "eval_split=TEXT" in ended.stderr
     every = typed("run_name=output", "eval_split=records/")
-    assert every.returncode == 2 and "leaves no files for training: it is in the path of each" in every.stderr
+    assert every.returncode == 2 and "leaves no files for training: every path contains it" in every.stderr
 
 
 def test_the_incomplete_last_batch_is_not_evaluated(typed: Typed, tmp_path: Path) -> None:

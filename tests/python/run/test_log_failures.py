@@ -137,6 +137,6 @@ def test_a_foreign_file_is_not_emptied_by_a_copy_of_the_metrics(foreign: str, tm
     if '{"step": '.startswith(foreign):  # an incomplete entry
         require_metrics_file(config)
         return
-    with pytest.raises(UserError, match="expected a new file or one of metrics rows"):
+    with pytest.raises(UserError, match="expected a new file or a file of metrics"):
         require_metrics_file(config)
     assert file.read_text() == foreign

@@ -54,7 +54,7 @@ class TokenFormerConfig(Sizes):
     )
     zoom_dim: float = opt(
         0.0,
-        "scores grow with its root instead of the slots' (feed-forward: root of 4 zoom_dim); 0 = slots",
+        "scores are scaled by the square root of this, not of the slots (feed-forward: root of 4 zoom_dim); 0 = slots",
         "slots",
         low=0.0,
     )

@@ -90,8 +90,8 @@ def sources_of(settings: DataConfig, *, resumed: bool = False) -> Sources:
         train = tuple(path for path in train if settings.eval_match not in str(path))
         if not train:
             raise UserError(
-                f"[data.eval_match] {settings.eval_match!r} leaves no files for training: it is in the path of each, "
-                f"{valid[0]} for one; set a string that only the paths of validation files have"
+                f"[data.eval_match] {settings.eval_match!r} leaves no files for training: every path contains it, for "
+                f"example {valid[0]}; set a string that only the paths of validation files have"
             )
         if not valid and not settings.eval_path and spec.needs_validation:
             raise UserError(f"[data.eval_match] {settings.eval_match!r} leaves no files for validation")

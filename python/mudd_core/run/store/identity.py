@@ -166,6 +166,6 @@ def require_weights(run: RunFolder) -> None:
     """Raise UserError for a folder of a killed import, in which a start would train random weights."""
     if is_unfinished_import(run):
         raise UserError(
-            f"[workdir] {run} is of an import that was broken off: it has no checkpoint with the imported weights. "
+            f"[workdir] {run} belongs to an interrupted import: it has no checkpoint with the imported weights. "
             "Repeat that import or tune command, or give another --workdir"
         )

@@ -184,7 +184,7 @@ def require_metrics_file(config: Config, folder: RunFolder | None = None) -> Non
             # A copy is truncated by the steps of its entries, which would empty a file of other objects.
             wanted = b"{" if kind_of(config) != "rows" else _ROW_BEGIN
             if not (begin.startswith(wanted) or wanted.startswith(begin)):
-                raise UserError(f"[log] metrics_file: expected a new file or one of metrics rows, got {path}")
+                raise UserError(f"[log] metrics_file: expected a new file or a file of metrics, got {path}")
         open_to_append(path).close()
         if is_new:
             path.unlink()

@@ -31,7 +31,7 @@ def level(place: Path) -> Iterator[Finding]:
     if used != detected:
         yield Finding(
             Level.WARNING,
-            f"MUDD_MAX_ISA holds the level at {used}, the CPU has {detected}",
+            f"MUDD_MAX_ISA limits the level to {used}, the CPU has {detected}",
             "unset MUDD_MAX_ISA",
         )
     for warning in of_level(detected, platform.machine()):
