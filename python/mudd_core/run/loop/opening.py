@@ -53,8 +53,7 @@ def open_run(
 ) -> tuple[Session, list[Difference]]:
     """Return the run for a Trainer's arguments, before its weights are loaded, and the fields that changed.
 
-    opened: the caller closes it at the end of the run or if this raises; it then closes the parts of the run.
-    history: the first listener of all events.
+    opened: closes the parts of the run; the caller closes it, also after an error. history: the first listener.
     """
     asked = asked if model is None else with_model_of(model, asked)
     check_config(asked)

@@ -1,4 +1,4 @@
-"""Listeners that log a run in the format of a reference implementation, and for its benchmark (log.mllog)."""
+"""Listeners that log a run in the format of an original program, and in the log of its benchmark."""
 
 from __future__ import annotations
 
