@@ -102,7 +102,7 @@ def attention(config: Config, x_BTD: Like, batch: Batch, cache: Cache | None, la
 
 
 def feed_forward(config: Config, x_BTD: Like) -> Like:
-    """Return x + act(rms_norm(x) Wup) Wdown; swiglu: x + (silu(f Wgate) * (f Wup)) Wdown."""
+    """Return x + act(f Wup) Wdown with f = rms_norm(x); swiglu: x + (silu(f Wgate) * (f Wup)) Wdown."""
     with nn.part("ffn"):
         f_BTD = nn.sow("in", norm(config, x_BTD, "norm"))
         if config.ff_act_name == "swiglu":

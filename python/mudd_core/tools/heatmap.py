@@ -40,7 +40,7 @@ def svg(
     row_names: Sequence[str] = (),
     column_names: Sequence[str] = (),
 ) -> str:
-    """Return one line of panels for each group, each group with its own scale.
+    """Return an SVG image with a line of panels for each group. Each group has its own color scale.
 
     row_names, column_names: a name for each row and column of the largest panel; without them, their numbers.
     """

@@ -87,7 +87,7 @@ def register_family(config_class: type[_Config], model_function: GivenFunction) 
     config_class: a frozen dataclass derived from mc.FamilyConfig or from the config of a family. model_function:
     `model(config, batch, cache=None)` returns mc.Hidden; without a parameter `cache` the model decodes by full passes.
     In a file named by `model.family=FILE.py:NAME`, NAME is the class. Raise TypeError for an unsuitable class or
-    function.
+    function, ValueError for the name of a family of mudd_core.
     """
     name = config_class.__name__ if isinstance(config_class, type) else repr(config_class)
     _require_config(config_class, name)

@@ -151,7 +151,7 @@ def _known(
 
 
 def registrations() -> set[str]:
-    """Return the names of registered readers, and of fsspec schemes other than fsspec's own."""
+    """Return the names of registered families, optimizers and readers, and of schemes that fsspec does not ship."""
     found = {f"family {name}" for name, one in FAMILIES.items() if one.given is not None and one.file is None}
     found |= {f"optimizer {one.name}" for one in own_optimizers() if one.file is None}
     if (readers := sys.modules.get("mudd_core.data.pipelines.user_readers")) is not None:
