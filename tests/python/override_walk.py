@@ -13,9 +13,7 @@ from collections.abc import Sequence
 
 from run_modules import RunModules, run_modules
 
-PACKAGES = tuple(
-    f"mudd_core.{name}" for name in ("cli", "config", "data", "grammars", "interop", "programs", "run")
-)
+PACKAGES = tuple(f"mudd_core.{name}" for name in ("cli", "config", "data", "interop", "programs", "run"))
 
 
 def walk_of(words: Sequence[str]) -> RunModules:
