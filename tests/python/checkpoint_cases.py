@@ -42,9 +42,8 @@ def same(found: dict[str, Any], wanted: dict[str, Any]) -> bool:
     )
 
 
-_USED: list[
-    _core.testing.FaultFiles
-] = []  # kept alive, because a file that was opened through it may be closed after its test
+# Kept alive, because a file that was opened through it may be closed after its test.
+_USED: list[_core.testing.FaultFiles] = []
 
 
 @contextmanager

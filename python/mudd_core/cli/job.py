@@ -245,9 +245,8 @@ def _waited(process: subprocess.Popen[bytes], signals: _Signals, last_words: Pat
                 os.killpg(process.pid, signal.SIGKILL)
         if not signals.asked:
             asked_at = now
-        elif (
-            now - asked_at > _AGAIN_SECONDS
-        ):  # mpirun loses signals that arrive before its ranks have started
+        elif now - asked_at > _AGAIN_SECONDS:
+            # mpirun loses signals that arrive before its ranks have started.
             asked_at = now
             process.send_signal(signal.SIGUSR1)
 

@@ -31,9 +31,8 @@ def type_fault(info: FieldInfo) -> str | None:
         right = type(value) is info.kind
     if not right:
         return f"{info.path}: expected {wanted}, got {value!r}"
-    if (
-        isinstance(value, int) and value.bit_length() > 1000
-    ):  # too large for a float, and too long for a message
+    # Too large for a float, and too long for a message.
+    if isinstance(value, int) and value.bit_length() > 1000:
         return f"{info.path}: expected {wanted} of at most 64 bits, got one of {value.bit_length()}"
     return None
 

@@ -46,9 +46,8 @@ def sha256_of(text: bytes) -> str:
 
 _run: dict[tuple[str, str, str], OwnFile] = {}  # by key, file and hash
 _pinned: dict[tuple[str, str], OwnFile] = {}  # by key and value
-_offered: dict[
-    tuple[str, str], Callable[[], bytes]
-] = {}  # by key and value: returns the bytes, or raises UserError
+# By key and value: returns the bytes, or raises UserError.
+_offered: dict[tuple[str, str], Callable[[], bytes]] = {}
 _named: set[tuple[str, str]] = set()  # keys and values that a command or a program has named
 _held: set[tuple[str, str]] = set()  # keys and values that only a saved config has named
 _running: dict[str, OwnFile] = {}  # by module name, set before the code runs

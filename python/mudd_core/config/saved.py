@@ -53,9 +53,8 @@ def config_hash(config: Config) -> str:
     kept = {info.path: info.value for info in walk(config) if info.hashed}
     # 1 and 1.0 are equal in a float field
     kinds = {info.path: info.kind for info in walk(config)}
-    if spec_of(
-        config.data.pipeline
-    ).earlier_protocol:  # the meaning of `auto` has changed, and it does not affect training
+    # The meaning of `auto` has changed, and it does not affect training.
+    if spec_of(config.data.pipeline).earlier_protocol:
         kept.pop("eval.protocol", None)
     plain = {path: float(value) if kinds[path] is float else value for path, value in kept.items()}
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()

@@ -209,9 +209,8 @@ class TrainConfig:
         if isinstance(self.trainable, str) and self.trainable.strip() == "*":
             object.__setattr__(self, "trainable", "")
         names = {"float32": "fp32", "bfloat16": "bf16"}
-        if (
-            isinstance(self.precision, str) and self.precision in names
-        ):  # one name, so that a resume finds no change
+        # One name, so that a resume finds no change.
+        if isinstance(self.precision, str) and self.precision in names:
             object.__setattr__(self, "precision", names[self.precision])
         if micro_batch == -1:
             return

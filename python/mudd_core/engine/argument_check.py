@@ -61,9 +61,8 @@ def checked_weight(name: str, value: npt.ArrayLike, shape: Sequence[int]) -> Arr
     except ValueError as error:  # rows of different lengths
         raise ValueError(f"[model] {name}: expected an array of shape {tuple(shape)}: {error}") from None
     is_weight = array.dtype in (dtypes.BF16, np.float16, np.float32)
-    if not is_weight and (
-        array is value or array.dtype.kind not in "fiu"
-    ):  # a list is converted, an array is not
+    # A list is converted, an array is not.
+    if not is_weight and (array is value or array.dtype.kind not in "fiu"):
         raise TypeError(f"[model] {name}: expected numbers as float32 or float16, got {array.dtype}")
     if array.shape != tuple(shape):
         raise ValueError(f"[model] {name}: expected shape {tuple(shape)}, got {array.shape}")

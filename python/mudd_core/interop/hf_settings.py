@@ -153,9 +153,8 @@ def _rotary(
         Number("rms_norm_eps", "norm_eps", eps),
         Rope(base, is_scaled),
         Number("initializer_range", "init_std", 0.02),
-        Inert(
-            "attention_dropout", (0.0,)
-        ),  # the mudd_core families have no attention dropout: `import` prints a note
+        # The mudd_core families have no attention dropout: `import` prints a note.
+        Inert("attention_dropout", (0.0,)),
         Inert("bos_token_id", (None,)),
         Inert("eos_token_id", (None,)),
     )

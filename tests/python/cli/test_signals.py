@@ -114,9 +114,8 @@ def test_a_second_signal_leaves_at_once(
     process = run.start()
     try:
         run.wait_for_step(process, 2)
-        while not (
-            run.checkpoints / "step-2"
-        ).is_dir():  # a save is short: the signal should come during step 3
+        # A save is short: the signal should come during step 3.
+        while not (run.checkpoints / "step-2").is_dir():
             assert process.poll() is None, run.tail
             time.sleep(0.005)
         time.sleep(0.3)

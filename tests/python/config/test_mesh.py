@@ -181,13 +181,14 @@ def test_a_typed_mesh_must_have_the_size_of_the_world() -> None:
     )
     assert "started: start --ranks=4, or set mesh.fsdp=-1" in refusal(2, "mesh.fsdp=4")
     assert "data 3 does not divide" in refusal(8, "mesh.data=3")
+    # The advice works when it is typed.
     for world, *sizes in (
         (8, 2, 3),
         (4, 8, 8),
         (1, 1, 2),
         (8, 3, -1),
         (2, -1, 4),
-    ):  # the advice works when it is typed
+    ):
         words = [f"mesh.{name}={size}" for name, size in zip(("data", "fsdp"), sizes, strict=True)]
         out = [word.strip(",") for word in refusal(world, *words).split() if word.startswith("mesh.")]
         assert out and mesh_of(mc.load_config("tiny.py", [*words, *out]), world).world == world

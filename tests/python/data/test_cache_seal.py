@@ -162,9 +162,8 @@ def test_the_name_of_a_cache_is_the_one_of_earlier_versions() -> None:
 
 
 def test_a_run_notices_another_content_under_the_same_name(tmp_path: Path) -> None:
-    with make(
-        tmp_path / "old", None, "train.stop_at=5"
-    ) as trainer:  # created by a version that stored no seal
+    # Created by a version that stored no seal.
+    with make(tmp_path / "old", None, "train.stop_at=5") as trainer:
         trainer.fit()
     with make(tmp_path / "old", FakeEngine(), "train.stop_at=10", data_seal="a") as trainer:
         trainer.fit()

@@ -78,9 +78,8 @@ def test_a_class_of_ones_own_goes_over_a_named_base_class(
     config = found.config
     assert (config.model.n_layer, config.train.batch_size, config.optim.lr) == (4, 4, 1e-3)
     assert config.optim.schedule_steps == base.config.optim.schedule_steps == 13_500
-    assert {info.path: info.value for info in walk(config)}[
-        "model.d_ff"
-    ] == 512  # a typed key has priority over the class
+    # A typed key has priority over the class.
+    assert {info.path: info.value for info in walk(config)}["model.d_ff"] == 512
     assert found.origins["optim.lr"].file == "class Smaller of exp.py"
     assert str(tmp_path / "exp.py") in source.files
     (tmp_path / "exp.py").write_text(EXP.replace("1e-3", "2e-3"))

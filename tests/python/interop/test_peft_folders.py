@@ -30,9 +30,8 @@ safetensors = pytest.importorskip("safetensors.torch")
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*not a checkpoint of mudd_core"),
-    pytest.mark.filterwarnings(
-        "ignore:.*is_gradient_checkpointing.*:FutureWarning"
-    ),  # peft calls transformers with these arguments
+    # peft calls transformers with these arguments.
+    pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing.*:FutureWarning"),
 ]
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -113,9 +112,8 @@ def test_peft_loads_what_is_written(name: str, tmp_path: Path) -> None:
     assert near(merged_model(model).logits(IDS), merged)
     weights = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "base").state_dict()
     assert any(not np.array_equal(merged_w, weights[key].numpy()) for key, merged_w in written(model).items())
-    again = peft.AutoPeftModelForCausalLM.from_pretrained(
-        tmp_path / "out"
-    ).eval()  # finds the base by its name
+    # Finds the base by its name.
+    again = peft.AutoPeftModelForCausalLM.from_pretrained(tmp_path / "out").eval()
     assert near(logits(again), model.logits(IDS))
 
 

@@ -63,9 +63,8 @@ def change(old: mc.Model, new: mc.Model) -> float:
 def test_when_zero_keys_preserve_the_function(norm: str, zoom: int, preserved: bool, how: str) -> None:
     old = old_model(normalize_type=norm)
     new = grown_model(old, how, zoom_dim=zoom)
-    if (
-        how == "zero_both" and norm == "softmax"
-    ):  # the new slots output nothing, but get a part of the softmax
+    # The new slots output nothing, but get a part of the softmax.
+    if how == "zero_both" and norm == "softmax":
         assert change(old, new) > 1e-3
     assert (change(old, new) < PRESERVED) is preserved
 

@@ -84,9 +84,8 @@ def test_the_clock_is_that_of_the_document() -> None:
         "00:00:53",
     ]
     assert clock(360000) == "100:00:00"
-    assert (161045 - 100) * 26 // 50 == 83691 and (
-        161045 - 200
-    ) * 11 // 50 == 35385  # the two lines in the document
+    # The two lines in the document.
+    assert (161045 - 100) * 26 // 50 == 83691 and (161045 - 200) * 11 // 50 == 35385
 
 
 def test_eval_save_and_restore_lines() -> None:

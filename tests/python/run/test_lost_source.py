@@ -72,9 +72,8 @@ def test_a_lost_read_is_made_again_and_no_bit_changes(
     _core.testing.use_files(files)
 
     def lose(trainer: Trainer, number: int) -> None:
-        if (
-            number == 2 and not waits
-        ):  # just after a save; the second and third read are for later micro-batches
+        # Just after a save; the second and third read are for later micro-batches.
+        if number == 2 and not waits:
             files.fail_at(files.count + nth, code)
 
     assert trained(config, tmp_path / "lost", lose) == wanted

@@ -138,9 +138,8 @@ def test_any_upload_that_fails_is_made_good_by_the_next(
     wanted = fake_runs.unbroken(tmp_path / "alone")
     run()
     count = len(Faulty.uploads)
-    for number in range(
-        2, count, 5 if machine == "the same" else 9
-    ):  # upload 1 is the test upload of a start
+    # Upload 1 is the test upload of a start.
+    for number in range(2, count, 5 if machine == "the same" else 9):
         Faulty.store, Faulty.pseudo_dirs, Faulty.uploads, Faulty.bad = {}, [""], [], {number}
         shutil.rmtree("runs")
         capsys.readouterr()

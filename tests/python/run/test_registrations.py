@@ -61,9 +61,8 @@ def test_a_run_with_a_registered_reader_is_resumed_and_read_by_fresh_processes(
     (tmp_path / "notes.txt").write_text("\n\n".join(f"note {i}: " + "the cat sat " * 4 for i in range(300)))
     start = ("--config=mine.py", "--workdir=run")
     command(tmp_path, *start)
-    for entry in (
-        tmp_path / "run" / "checkpoints"
-    ).iterdir():  # as if the run had been stopped after one step
+    # As if the run had been stopped after one step.
+    for entry in (tmp_path / "run" / "checkpoints").iterdir():
         if entry.name.endswith("2"):
             entry.rename(tmp_path / "later")
     (tmp_path / "run" / "summary.json").unlink()

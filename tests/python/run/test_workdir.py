@@ -136,9 +136,8 @@ def test_without_locks_a_lease_is_used(
     second = FolderLock(RunFolder(tmp_path))  # the lease of a dead process is taken over
     assert first._lease is not None and second._lease is not None
     first._lease._last_look -= 2 * lease.LEASE_SECONDS
-    with pytest.raises(
-        UserError, match="in use by process"
-    ):  # it was not dead: the later process now has the lock
+    # It was not dead: the later process now has the lock.
+    with pytest.raises(UserError, match="in use by process"):
         first.beat()
     first.close()
     second._lease._last_look -= 2 * lease.LEASE_SECONDS

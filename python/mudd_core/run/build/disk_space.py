@@ -47,9 +47,8 @@ def shortage(config: Config, checkpoints: Checkpoints | None, each: int, cache: 
     more, have = max(count * each - there, each) + cache, checkpoints.free_bytes()
     if more <= have:
         return ""
-    fitting = (
-        have + there - cache
-    ) // each - 1  # a save writes the new checkpoint before it removes an old one
+    # A save writes the new checkpoint before it removes an old one.
+    fitting = (have + there - cache) // each - 1
     fewer = 1 <= fitting < (config.train.keep_last or count) and not (
         config.train.keep_every or config.train.save_at
     )

@@ -52,7 +52,8 @@ def fraction_of_peak(config: Config, run: RunFolder) -> tuple[float, str]:
             FormatError,
             UserError,
             OSError,
-        ):  # a damaged log, perhaps of another run, must not fail a plan
+        ):
+            # A damaged log, perhaps of another run, must not fail a plan.
             continue
         fractions = sorted(one for one in found if isinstance(one, float) and one > 0)
         if fractions:

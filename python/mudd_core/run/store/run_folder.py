@@ -141,9 +141,8 @@ class RunFolder:
         """Return True if the STOP file exists, and remove it, so that the same command can resume."""
         if not os.path.lexists(self.stop_file):
             return False
-        with contextlib.suppress(
-            OSError
-        ):  # a folder of that name requests a stop too; the next start reports it
+        # A folder of that name requests a stop too; the next start reports it.
+        with contextlib.suppress(OSError):
             self.stop_file.unlink()
         return True
 

@@ -60,9 +60,8 @@ class TuneArguments:
         paths = dict.fromkeys(item.path for item in overrides if item.path in now)
         for path in paths:
             value = now[path].value
-            if not (
-                now[path].free_on_resume and value == before.get(path) != typed[path]
-            ):  # train.stop_at, already passed
+            # For example train.stop_at, if the run has already passed it.
+            if not (now[path].free_on_resume and value == before.get(path) != typed[path]):
                 yield path, value
         for path, info in now.items():
             if path not in paths and path not in PLACES and info.value != before.get(path):

@@ -142,9 +142,8 @@ def base(family: str, tokens: int, words: Sequence[str], **model: Scalar) -> Con
     config = read_config("transformer_pp/tiny.py" if is_own else f"{family}/tiny.py")
     if is_own:
         config = dataclasses.replace(config, model=in_family(config.model, found))
-    if isinstance(
-        config.model, MupConfig
-    ):  # the same number of heads as the others, and the rates of its base width
+    # The same number of heads as the others, and the rates of its base width.
+    if isinstance(config.model, MupConfig):
         model = {"d_head": 32, "qk_scale": 1 / 32, **model}
     config = dataclasses.replace(config, model=with_fields(config.model, model))
     config = apply_overrides(config, split_words(words, config, []))

@@ -186,9 +186,8 @@ def _save(
         try:
             with staged(lock.folder) as stage:
                 _write(config, parts, stage, tokenizer, kept)
-        except (
-            SaveError
-        ) as error:  # the staging folder is gone, so the message names the folder that the user typed
+        except SaveError as error:
+            # The staging folder is gone, so the message names the folder that the user typed.
             reason = str(error).replace(str(lock.folder.path / UNFINISHED), str(run))
             raise SaveError(f"{reason}; nothing was imported: the same command starts again") from error
 
