@@ -1,4 +1,4 @@
-// Immediate mode: one node on NumPy arrays. The typed, documented interface of each op is mudd_core/ops.py.
+// Immediate mode: one node on NumPy arrays. The typed, documented interface of each op is in mudd_core/ops.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
