@@ -36,7 +36,7 @@ _PLACE = "[export] --adapter"
 def base_name(asked: str | None, run: RunFolder, config: Config) -> str:
     """Return the base for adapter_config.json: --base, else the folder that the run was tuned from.
 
-    Raise UserError if it is not a transformers folder.
+    Raise UserError without --base for a run that was not tuned from a Hugging Face folder.
     """
     if asked is not None:
         return asked
