@@ -80,7 +80,7 @@ def test_a_disk_that_fills_up_leaves_nothing(given: Path, tmp_path: Path) -> Non
     codes, errors = codes_of("limit", str(given / "base"), str(tmp_path), "16", "2000", "8000", "40000")
     assert codes == [74] * 4
     assert list(tmp_path.iterdir()) == []
-    assert errors.count("the same command begins again") == 4
+    assert errors.count("the same command starts again") == 4
     assert "older steps" not in errors and "keep_last" not in errors and ".fetch" not in errors
 
 
@@ -111,7 +111,7 @@ def test_a_folder_of_an_older_import_without_weights_is_refused_and_repaired(
     data = [f"data.path={given / 'chat.jsonl'}", f"data.cache_dir={tmp_path / 'cache'}"]
     assert main([f"--config={run}/config.json", f"--workdir={run}", *data]) == 2
     error = capsys.readouterr().err
-    assert "import that was broken off" in error and "resume it as it was" not in error
+    assert "belongs to an interrupted import" in error and "resume it as it was" not in error
     assert not (tmp_path / "cache").exists()  # rejected before the data are read
     assert main(["import", str(given / "base"), f"--workdir={run}"]) == 0
     assert weights_of(run) == weights_of(imported)

@@ -41,7 +41,7 @@ def test_a_disk_that_refuses_is_one_warning(tmp_path: Path, capsys: pytest.Captu
         print("two")
     out, err = capsys.readouterr()
     assert out == "one\ntwo\n"
-    assert err.count("the run goes on") == 1
+    assert err.count("the run continues") == 1
 
 
 def test_a_run_leaves_its_output_and_a_resume_adds_to_it(tmp_path: Path, tiny_text: Path) -> None:

@@ -159,7 +159,7 @@ def test_adapters_of_a_run_are_trained_further(base: Path, tiny_text: Path, tmp_
     assert trained(tiny_text, tmp_path / "second", **fields) == want
     for number, (changed, told) in enumerate(
         (
-            ({}, r"\[config\] lora.start_from: expected adapters .* does not exist"),
+            ({}, r"\[config\] lora.start_from: expected initial adapters, .* does not exist"),
             (
                 {"lora.start_from": str(base)},
                 r"lora.start_from: expected '.*lora_a' of shape \[.*\] in .*, got none",
@@ -168,7 +168,7 @@ def test_adapters_of_a_run_are_trained_further(base: Path, tiny_text: Path, tmp_
                 {"lora.start_from": str(tmp_path / "away"), "lora.rank": 3},
                 r"of shape \[32, 3\] in .*, got \[32, 4\]",
             ),
-            ({"lora.init": "pissa"}, "lora.start_from: lora.init=pissa takes adapters out of the base"),
+            ({"lora.init": "pissa"}, "lora.start_from: lora.init=pissa computes adapters from the base"),
         )
     ):
         with pytest.raises(UserError, match=told):

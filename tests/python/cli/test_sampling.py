@@ -114,7 +114,7 @@ def test_the_default_length_needs_no_note(run: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--stop="], "--stop: expected a text, got an empty one"),
+        (["--stop="], "--stop: expected a non-empty string"),
         (["--stop"], "--stop: expected TEXT after it"),
         (["--interactive", "--prompt=x"], "--interactive: expected it without --prompt, got both"),
         (["--prompt-lines=a", "--prompt-file=b"], "--prompt-lines: expected it without --prompt-file"),

@@ -68,7 +68,7 @@ def test_a_folder_of_the_other_file_alone_is_refused_by_its_name(
     assert main(command) == 2
     text = capsys.readouterr().err
     assert (
-        "got those of Mistral's own program" in text
+        "got the names of Mistral's own program" in text
         and "consolidated.safetensors" in text
         and way_out in text
     )

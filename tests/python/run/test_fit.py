@@ -158,7 +158,7 @@ def test_closed_means_closed(tmp_path: Path) -> None:
     }
     for name, call in calls.items():
         with pytest.raises(
-            ValueError, match=r"\[Trainer\] this Trainer is closed; mc\.Trainer\('.*run'\) goes on"
+            ValueError, match=r"\[Trainer\] this Trainer is closed; mc\.Trainer\('.*run'\) continues"
         ) as caught:
             call()
         assert "\n" not in str(caught.value), name

@@ -122,7 +122,7 @@ def test_a_protocol_of_another_pipeline_is_refused() -> None:
         config = Config(data=DataConfig(pipeline=pipeline))
         assert protocol_of(config) == protocol and protocol_faults(config) == []
         assert protocol_faults(replace(config, eval=EvalConfig(protocol=protocol))) == []
-    with pytest.raises(UserError, match=r"eval\.protocol: expected auto or text, .* got pack"):
+    with pytest.raises(UserError, match=r"eval\.protocol: expected auto or text for .*, got pack"):
         load_config("tiny.py", ["eval.protocol=pack"])
 
 
