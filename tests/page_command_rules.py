@@ -86,7 +86,7 @@ ELSEWHERE = (
     Rule(r"git clone ADDRESS|git clone <this repository>", "clone"),
     Rule(r"\./run (setup|wheel|test)|pip install (\.|dist/|mlperf-logging)|ninja -C build/run", "installs"),
     Rule(
-        r"\./run (lint|stubs|docs|site|fuzz|sanitize)|build/fuzz/|\.venv/bin/(clang-format|python tests/)|python tests/",
+        r"\./run (lint|stubs|docs|site|fuzz|sanitize)|build/fuzz/|\.venv/bin/clang-format|(\.venv/bin/)?python tests/",
         "checks",
     ),
     Rule(
@@ -101,7 +101,8 @@ ELSEWHERE = (
     ),
     Rule(r"py-spy |gdb ", "debugger"),
     Rule(
-        r"helm |black |docker/tpu|python (train|sample)\.py |pip install -r requirements|tensorboard |python run_clm|huggingface-cli|hf download",
+        r"helm |black |python (train|sample)\.py |"
+        r"docker/tpu|pip install -r requirements|tensorboard |python run_clm|huggingface-cli|hf download",
         "theirs",
     ),
 )

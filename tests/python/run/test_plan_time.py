@@ -73,9 +73,7 @@ def test_passes_are_steps_as_soon_as_a_start_has_counted_the_rows(tmp_path: Path
     assert planned_steps(config, RunFolder(tmp_path / "run")) is None
     text = plan_text(config, RunFolder(tmp_path / "run"))
     assert "in all" not in text
-    assert (
-        "  steps         3 passes over the training sequences (train.epochs); a start counts them" in text
-    )
+    assert "  steps         3 passes over the training sequences (train.epochs); a start counts them" in text
     counted = dataclasses.replace(config, train=dataclasses.replace(config.train, steps=42))
     run = _run(tmp_path / "run", counted)
     assert planned_steps(config, RunFolder(run)) == 42
