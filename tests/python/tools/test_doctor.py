@@ -76,7 +76,12 @@ def test_the_module_form_works_without_a_checkout_in_the_folder(tmp_path: Path) 
 # Environment variables with a fault or a warning: exit code, a part of the output, and the remedy.
 PLANTED = {
     "unknown level": ({"MUDD_MAX_ISA": "abacus"}, 2, "MUDD_MAX_ISA", "unset the variable"),
-    "low level": ({"MUDD_MAX_ISA": "portable"}, 0, "holds the level at portable", "mend: unset MUDD_MAX_ISA"),
+    "low level": (
+        {"MUDD_MAX_ISA": "portable"},
+        0,
+        "limits the level to portable",
+        "mend: unset MUDD_MAX_ISA",
+    ),
     "too many threads": ({"OMP_NUM_THREADS": "4096"}, 0, "threads share", "mend: set train.threads="),
     "threads that are no number": (
         {"OMP_NUM_THREADS": "many"},

@@ -165,7 +165,7 @@ def test_meshes_are_ranked_and_the_best_is_a_command_that_runs(capsys: pytest.Ca
     assert main([*line[line.index("--config=tiny.py") :], "--plan", "--workdir=none"]) == 0
     assert "mesh.zero=3" in capsys.readouterr().out
     assert main([*words, "--memory=0.01", "--net=1 Gb/s"]) == 0
-    assert "no mesh fits: more nodes" in capsys.readouterr().out
+    assert "no mesh fits: use more nodes" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
