@@ -22,38 +22,10 @@ if TYPE_CHECKING:
     from jinja2.parser import Parser
 
 if TYPE_CHECKING or __name__ != "__main__":
-    from mudd_core.data.chat.counted import (
-        REFUSES,
-        TOO_LONG,
-        TOO_MUCH_MEMORY,
-        UNWRITTEN,
-        Message,
-        Plain,
-        RefusedError,
-        Render,
-        Rendered,
-        counted,
-        head_of,
-        require_calls,
-        require_parts,
-    )
+    from mudd_core.data.chat import counted as masks
 else:  # this script runs without mudd_core
     sys.path.insert(0, str(Path(__file__).parent))
-    from counted import (
-        REFUSES,
-        TOO_LONG,
-        TOO_MUCH_MEMORY,
-        UNWRITTEN,
-        Message,
-        Plain,
-        RefusedError,
-        Render,
-        Rendered,
-        counted,
-        head_of,
-        require_calls,
-        require_parts,
-    )
+    import counted as masks
 
     del sys.path[0]
 
@@ -75,7 +47,7 @@ class Answer(TypedDict, total=False):
     changed: int
 
 
-def without_marks(marked: str) -> Rendered:
+def without_marks(marked: str) -> masks.Rendered:
     """Return the rendered text without the private-use characters of the marks, and the spans between them."""
     parts, marks, size, first = [], [], 0, -1
     rest = marked
@@ -90,7 +62,7 @@ def without_marks(marked: str) -> Rendered:
             marks.append((first, size))
             first = -1
         rest = rest[at + len(mark) :]
-    return Rendered("".join(parts), marks)
+    return masks.Rendered("".join(parts), marks)
 
 
 def compiled(source: str) -> Template:
@@ -117,7 +89,7 @@ def compiled(source: str) -> Template:
         raise TemplateError(message)
 
     def as_json(
-        value: Plain,
+        value: masks.Plain,
         ensure_ascii: bool = False,
         indent: int | None = None,
         separators: tuple[str, str] | None = None,
@@ -138,14 +110,14 @@ def compiled(source: str) -> Template:
 
 
 def renderer(
-    template: Template, variables: dict[str, Plain], tools: Plain = None, longest: int = 1 << 24
-) -> Render:
+    template: Template, variables: dict[str, masks.Plain], tools: masks.Plain = None, longest: int = 1 << 24
+) -> masks.Render:
     """Return a function that renders by a template; it raises RefusedError if the template rejects a conversation.
 
     longest: the maximum number of characters in a rendered conversation.
     """
 
-    def render(messages: list[Message], asks: bool) -> Rendered:
+    def render(messages: list[masks.Message], asks: bool) -> masks.Rendered:
         parts, size = [], 0
         try:
             for part in template.generate(
@@ -159,27 +131,36 @@ def renderer(
             raise
         except Exception as error:
             said = f"{error}" or type(error).__name__
-            raise RefusedError(REFUSES, f"the template rejects it: {said[:500]}") from None
+            raise masks.RefusedError(masks.REFUSES, f"the template rejects it: {said[:500]}") from None
         if size > longest:
-            raise RefusedError(TOO_LONG, f"its text has more than {longest:,} characters")
+            raise masks.RefusedError(masks.TOO_LONG, f"its text has more than {longest:,} characters")
         return without_marks("".join(parts))
 
     return render
 
 
 def _answer(
-    render: Render, turns: list[Message], loss_on: str, marked: bool, untrained: Sequence[int], eos: str
+    render: masks.Render,
+    turns: list[masks.Message],
+    loss_on: str,
+    marked: bool,
+    untrained: Sequence[int],
+    eos: str,
 ) -> Answer:
     try:
-        found = counted(render, turns, loss_on, marked, untrained, eos)
-        require_parts(turns, found.text)
-        require_calls(render, turns)
-        head = head_of(render, turns, found.text)
+        found = masks.counted(render, turns, loss_on, marked, untrained, eos)
+        masks.require_parts(turns, found.text)
+        masks.require_calls(render, turns)
+        head = masks.head_of(render, turns, found.text)
         return {"text": found.text, "spans": found.spans, "head": head, "changed": found.changed}
-    except RefusedError as error:
+    except masks.RefusedError as error:
         return {"kind": error.kind, "reason": error.reason, "texts": error.texts}
     except MemoryError:
-        return {"kind": TOO_MUCH_MEMORY, "reason": "the template needs too much memory for it", "texts": []}
+        return {
+            "kind": masks.TOO_MUCH_MEMORY,
+            "reason": "the template needs too much memory for it",
+            "texts": [],
+        }
 
 
 def has_marks(source: str) -> bool:
@@ -222,7 +203,7 @@ def main() -> int:
             f"{variables.get('eos_token', '')}",
         )
         answer = _answer(render, request["messages"], *rest)
-        if answer.get("kind") in (REFUSES, UNWRITTEN) and request["written"]:
+        if answer.get("kind") in (masks.REFUSES, masks.UNWRITTEN) and request["written"]:
             again = _answer(render, request["written"], *rest)
             answer = answer if "kind" in again else again
         signal.setitimer(signal.ITIMER_PROF, 0)
