@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,6 +39,7 @@ def sections() -> dict[str, list[Message]]:
     return found
 
 
+@cache
 def cases(file: str) -> dict[str, str]:
     """Return the output of each case of a golden by the line of the case, without its mark."""
     found: dict[str, str] = {}

@@ -55,6 +55,11 @@ def _python_docstrings(tree: ast.Module) -> Iterator[ast.Constant]:
                 yield first.value
 
 
+def template(node: ast.JoinedStr) -> str:
+    """Return the text of an f-string, with braces for its values."""
+    return "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values)
+
+
 def python_prose(source: str) -> Iterator[Prose]:
     """Yield the docstrings, comments and messages of a Python source."""
     tree = ast.parse(source)
@@ -66,8 +71,7 @@ def python_prose(source: str) -> Iterator[Prose]:
     for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr):
             passed.update(id(part) for part in ast.walk(node) if isinstance(part, ast.Constant))
-            parts = (str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values)
-            text = "".join(parts)
+            text = template(node)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in passed:
             text = node.value
         else:

@@ -101,7 +101,7 @@ def exit_codes() -> str:
         if inspect.isclass(kind) and isinstance(vars(kind).get("exit_code"), int):
             about = (inspect.getdoc(kind) or "").partition("\n")[0]
             rows.append(f"| {kind.exit_code} | `{name}` | {re.sub(r' [(]exit [0-9]+[)]', '', about)} |")
-    by_command = [f"- `{name}`: {text}" for name, text in help._CODES.items()]
+    by_command = [f"- `{name}`: {text}" for name, text in help.EXIT_CODES.items()]
     note = f"[Messages]({_MESSAGES}.md) has the commonest errors and their solutions. {_NOTE}"
     return "\n\n".join(
         ["# Exit codes", note, "All commands: " + codes, "\n".join(by_command), "\n".join(rows)]

@@ -56,8 +56,7 @@ class _Strings(ast.NodeTransformer):
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.AST:
         """Note the text of an f-string, with braces for its values, and keep the values."""
-        parts = (str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values)
-        self.found.append("".join(parts))
+        self.found.append(prose_texts.template(node))
         values = [part for part in node.values if not isinstance(part, ast.Constant)]
         return self.generic_visit(ast.JoinedStr(values))
 

@@ -75,7 +75,7 @@ _EXAMPLES = {
     "data": ("data --config=small.py", "data --config=small.py data.path=my_text"),
     "report": ("report --config=small.py", "report runs/mine", "report runs/mine --html mine.html"),
 }
-_CODES = {
+EXIT_CODES = {
     "sample": "0 written, 2 bad arguments, 65 damaged input, 74 output lost, 130 left by Ctrl-C",
     "train": "0 finished, 2 bad arguments, 65 damaged, 74 save failed, 75 stopped, 76 diverged",
 }
@@ -101,7 +101,7 @@ def command_help(command: str, config: Config | None) -> str:
     if shown:
         lines += ["fields that are often set (all of them: --help=all):", *shown, ""]
     lines += ["examples:", *example_lines(_EXAMPLES[command])]
-    lines += ["", folded(f"Exit codes: {_CODES[command]}.")] if command in _CODES else []
+    lines += ["", folded(f"Exit codes: {EXIT_CODES[command]}.")] if command in EXIT_CODES else []
     return "\n".join(lines)
 
 
@@ -126,7 +126,7 @@ def original_help(program_asked: Program, command: str) -> str:
                 name for name in taken if name not in ("--config", "--mode", "--version", *refused)
             ),
             "",
-            folded(f"Exit codes: {_CODES['train']}."),
+            folded(f"Exit codes: {EXIT_CODES['train']}."),
         ]
     )
 
