@@ -44,7 +44,7 @@ def compiled(model: nn.Module, loss_of: Callable[[nn.Module], Tensor], scalar_en
     """Return torch.compile(model) with its defaults, or without vectorized loop tails if `scalar_ends`.
 
     Inductor of PyTorch 2.13 (g++ 12) miscompiles masked loop tails of some models on some CPUs: NaN from the first loss
-    at AVX2, a corrupted heap at AVX-512. With scalar tails the losses equal those of eager mode.
+    at AVX2, a corrupted heap at AVX-512. With scalar tails the losses equal the losses of eager mode.
     """
     # This imports the compiler, which only this function needs.
     from torch._inductor.cpu_vec_isa import pick_vec_isa
