@@ -52,7 +52,7 @@ def package(folder: Path) -> Path:
 
 
 def op_suites() -> list[str]:
-    """Return the test programs that print hashes of fp32 results: all except those that measure."""
+    """Return the test programs that print hashes of fp32 results: all except the benchmarks."""
     marks = re.compile(r"\A// levels|check_levels\(|for_each_row\(")
     files = sorted((ROOT / "tests" / "cpp").glob("*_test.cc"))
     names = [file.stem for file in files if marks.search(file.read_text(encoding="utf-8"))]
@@ -60,8 +60,8 @@ def op_suites() -> list[str]:
 
 
 def outputs(command: list[str]) -> tuple[int, list[str]]:
-    """Run a suite at the portable level; return its exit code and the lines with hashes of portable rows or of no
-    row.
+    """Run a suite at the portable level. Return its exit code and the hash lines of portable kernels or of no
+    kernel.
     """
     environment = {**os.environ, "MUDD_MAX_ISA": "portable", "OMP_NUM_THREADS": "2"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -74,7 +74,7 @@ def outputs(command: list[str]) -> tuple[int, list[str]]:
 
 
 def same_suites(folder: Path, names: list[str]) -> int:
-    """Print whether each suite passes with the hashes of x86-64; return the number of suites that do not."""
+    """Print whether each suite passes with the hashes of x86-64. Return the number of failed suites."""
     arm, own = folder / "build", ROOT / "build" / "run"
     qemu = ["qemu-aarch64", "-L", str(folder / "root")]
     wrong = 0

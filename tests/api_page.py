@@ -94,7 +94,7 @@ def signature(name: str, value: object) -> str:
 
 
 def _parameters(found: inspect.Signature) -> list[str]:
-    """The parameters as text, with a star before those that are given by name alone; without `self`."""
+    """Return the parameters as text without `self`; keyword-only parameters follow a star."""
     listed: list[str] = []
     for each in found.parameters.values():
         if each.name == "self":
@@ -109,5 +109,5 @@ def _parameters(found: inspect.Signature) -> list[str]:
 
 
 def _default(value: object) -> str:
-    """The default of a parameter: a function by its name, as its address differs from run to run."""
+    """Return the default of a parameter as text. A function is shown by name, because its address changes."""
     return value.__name__ if isinstance(value, types.FunctionType) else repr(value)

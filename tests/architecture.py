@@ -50,7 +50,7 @@ CPP_TYPE = re.compile(
 
 
 class Edge(NamedTuple):
-    """A use of another layer by a file."""
+    """An import or include by which a file uses another layer."""
 
     file: str
     user: str
@@ -64,7 +64,7 @@ def python_layers() -> dict[str, tuple[str, ...]]:
 
 
 def _floors(layers: tuple[str, ...]) -> dict[str, int]:
-    """Return the index of each layer in the list; the names in "a | b" share one and may not use each other."""
+    """Return the index of each layer in the list. Names in "a | b" have one index and may not use each other."""
     return {name: place for place, floor in enumerate(layers) for name in floor.split(" | ")}
 
 
@@ -97,13 +97,13 @@ def cpp_folders() -> dict[str, set[str]]:
 
 
 def type_names(file: str, text: str) -> Iterator[tuple[str, bool]]:
-    """Yield (name, whether other files can use it unqualified) for each type that a C++ file defines."""
+    """Yield (name, True if other files can use it unqualified) for each type that a C++ file defines."""
     for indent, name in CPP_TYPE.findall(text):
         yield name, not indent and file.endswith(".h")
 
 
 def repeated_types(files: Iterable[tuple[str, str]]) -> list[str]:
-    """Return one line for each type of a header whose name another file defines too, even nested or local."""
+    """Return one line for each type in a header whose name another file also defines, even nested or local."""
     found: dict[str, dict[str, bool]] = {}
     for file, text in files:
         for name, shared in type_names(file, text):
@@ -227,7 +227,7 @@ def upward(edges: Iterable[Edge], layers: tuple[str, ...]) -> list[str]:
 
 
 def is_of_program(place: str, node: ast.Import | ast.ImportFrom) -> bool:
-    """Return whether an import takes a module of a program into the __init__ of this program's folder."""
+    """Return True if the __init__ of a program's folder imports a module of this program."""
     # The methods of a Program import what they need (docs/adding.md), so a new program needs no line in the list.
     folder, _, file = place.rpartition(".")
     inside = folder.startswith("programs.") and file == "__init__"
@@ -235,7 +235,7 @@ def is_of_program(place: str, node: ast.Import | ast.ImportFrom) -> bool:
 
 
 def is_of_gone_program(line: str) -> bool:
-    """Return whether a line of the list is of a program whose folder is missing, as in a copy that leaves it out."""
+    """Return True if a line of the list names a program whose folder is missing, as in a copy without it."""
     found = re.match(r"programs\.(\w+)\.", line)
     return found is not None and not (ROOT / "python" / "mudd_core" / "programs" / found[1]).exists()
 
@@ -277,7 +277,7 @@ def counts() -> dict[str, str]:
 
 
 def _direct(edges: Iterable[Edge]) -> list[tuple[str, str]]:
-    """Return the edges that no longer path implies, so that the picture stays readable."""
+    """Return the transitive reduction: the edges that no longer path implies. The picture stays readable."""
     uses: dict[str, set[str]] = {}
     for _, user, used in edges:
         if not user.startswith("__"):

@@ -79,7 +79,7 @@ def call(command: list[str], where: Path, environment: dict[str, str]) -> str:
 def seconds_to_first_loss(
     command: list[str], where: Path, environment: dict[str, str], begun: float
 ) -> float:
-    """Start a training run and end it after its first line with a loss; return the seconds since `begun`."""
+    """Start a training run and stop it after its first loss. Return the seconds since `begun`."""
     with subprocess.Popen(command, cwd=where, env=environment, stdout=subprocess.PIPE, text=True) as run:
         assert run.stdout is not None
         found = next((time.perf_counter() - begun for line in run.stdout if FIRST_LOSS.match(line)), None)
@@ -180,7 +180,7 @@ def stop_and_resume(command: list[str], here: Path, environment: dict[str, str],
 def compare(
     programs: dict[str, str], python: str, here: Path, environment: dict[str, str], report: Report
 ) -> None:
-    """Check for equal losses with every other library; report tokens/s as the best of five runs, in turn."""
+    """Check that every library computes equal losses. Report tokens/s: the best of five runs, taken in turn."""
     losses: dict[str, list[str]] = {}
     speeds: dict[str, float] = {}
     for _ in range(5):

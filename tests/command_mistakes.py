@@ -1,6 +1,6 @@
 """The commonest mistakes on the command line, each with its answer: tests/data/cli/mistakes.txt.
 
-    python tests/command_mistakes.py            print the lines of that file with the answers of now
+    python tests/command_mistakes.py            print the lines of that file with current answers
     python tests/command_mistakes.py --write    write them into the file
 
 A new entry of the file is `$ ` followed by the arguments of `python3 launch.py`; its answer is written under it. The

@@ -93,7 +93,7 @@ def _item(line: str) -> Item:
 
 @cache
 def _tests_of(file: str) -> frozenset[str]:
-    """Return the names of the tests in a file below tests/python; none if the file does not exist."""
+    """Return the names of the tests in a file below tests/python; empty if the file does not exist."""
     path = next((TESTS / "python").rglob(file), None)
     if path is None:
         return frozenset()

@@ -1,4 +1,4 @@
-"""The commands of the five programs' documents, to the letter (tests/data/commands/PROGRAM.txt), and what we type.
+"""The exact commands of the five programs' documents and our equivalents (tests/data/commands/PROGRAM.txt).
 
 A file has parts. Each begins with notes (lines with `=== `) and continues with a piece of the document, as printed:
 
@@ -7,8 +7,8 @@ A file has parts. Each begins with notes (lines with `=== `) and continues with 
     === option of the first command   the piece is an option that the document's text adds to that command
     === python                     the piece is Python, not shell
 
-After the piece, a line with `==> ` and lines with `--> ` say what each new command comes to: the work directory and
-the notes, then the fields of the config that differ from the family's defaults (python tests/documents.py).
+After the piece, a line with `==> ` and lines with `--> ` have the outcome of each new command: the work directory
+and the notes, then the config fields that differ from the family's defaults (python tests/documents.py).
 At the end of a file, `=== items` starts the table of tests/covered.py. `card.txt` has that table alone.
 
 This is the one list of the commands: pages in docs/coming-from and tests derive from it. A test that runs a command

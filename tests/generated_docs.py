@@ -1,6 +1,6 @@
-"""Write what the pages in docs/ have of the code: commands, keys, tested items, layers, ops, scale, hashes, reference.
+"""Write the generated parts of docs/: commands, keys, tested items, layers, ops, scale, hashes and reference pages.
 
-Also tests/data/page_commands.txt, the table of all commands of the pages.
+Also write tests/data/page_commands.txt, the table of all commands in the pages.
 
 python tests/generated_docs.py    write them, and print the pages that changed (./run docs)
 """

@@ -1,7 +1,7 @@
 """Print the tables of keys in docs/reference/keys from the programs (./run docs rewrites them).
 
-A table stands between the lines `<!-- keys: GRAMMAR [FILE.yml ...] -->` and `<!-- end of the keys -->`; with files, it
-has only the keys of these and those that no file has.
+A table is between the lines `<!-- keys: GRAMMAR [FILE.yml ...] -->` and `<!-- end of the keys -->`. If files are
+named, it has only the keys of these files and the keys that no file has.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _FILES = ("base_v2.yml", "tokenformer.yml", "gpt2.yml")
 
 
 def table(what: str) -> str:
-    """The table of a grammar, or of the keys of some of its files."""
+    """Return the table of a grammar, or of the keys in some of its files."""
     grammar, *files = what.split()
     rows = rows_of(grammar)
     own: dict[str, Value] = {}
     if files:
-        # Other tables, and tests that import this module, do without MaxText's folder.
+        # Imported here, because other tables and tests that import this module also work without MaxText's folder.
         from mudd_core.programs.maxtext.yml import read_yml
 
         for file in reversed(files):
@@ -45,5 +45,5 @@ def _line(row: Row, value: Value) -> str:
 
 
 def drawn(page: str) -> str:
-    """The text of a page with its tables as the code has them."""
+    """Return the text of a page with its current tables."""
     return _TABLE.sub(lambda m: f"<!-- keys: {m[1]} -->\n{table(m[1])}\n<!-- end of the keys -->", page)

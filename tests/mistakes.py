@@ -1,6 +1,6 @@
 """The commonest mistakes of the API, each with its one-line answer: tests/data/api/mistakes.txt.
 
-    python tests/mistakes.py            print the lines of that file with the answers of now
+    python tests/mistakes.py            print the lines of that file with current answers
     python tests/mistakes.py --write    write them into the file
 
 A new entry of the file is `>>> ` followed by a line of Python; its answer is written under it.

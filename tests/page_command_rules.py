@@ -1,7 +1,7 @@
-"""Rules of what a test does with each command of the pages (page_commands.py); `answer` applies them.
+"""Rules that decide how each command of the pages is tested (page_commands.py); `answer` applies them.
 
 A command is executed as typed unless it is in SMALLER, names a command within a sentence, or is in ELSEWHERE. A new
-command of a page is therefore executed; one that takes longer than seconds or needs what a test lacks gets a rule here.
+command of a page is therefore executed. A command that takes long, or needs something a test lacks, gets a rule here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ REASONS = {
     "original": "of another program's document: executed with files of its kind by test_document_*.py",
     "theirs": "of another program; the page says what takes its place",
 }
-# A program's document quotes these; ours among them are executed as `original`.
+# Commands that a program's document quotes; mudd_core's own among them are executed as `original`.
 _OURS = re.compile(r"\./launch\.py |launch\.py |python -m mudd_core\.\w+ ")
 _FORM = re.compile(
     r"\.\.\. |<\w|\[\w+[ \].]|=(DIR|FILE|FIELD|PATH|NAME|FOLDER|FILES|VALUE|[A-Z])\b|\b(NAME|FILE|OUT)\b"

@@ -1,4 +1,4 @@
-"""A count of wordings that docs/glossary.md replaces, in comments, messages and pages.
+"""Count wordings that docs/glossary.md replaces, in comments, messages and pages.
 
     python tests/prose.py [PLACE...]               print the counts
     python tests/prose.py --check                  exit code 1 if they are above the ratchet
@@ -97,7 +97,7 @@ class PhraseBook:
 
 
 def plain(text: str) -> str:
-    """Replace what is no prose in a text by spaces, so that offsets and lines stay."""
+    """Replace code, links and tags in a text by spaces, so that offsets and lines stay."""
     return _NO_PROSE.sub(lambda found: " " * len(found[0]), text)
 
 
@@ -117,7 +117,7 @@ def hits_of(file: str, prose: Prose, book: PhraseBook) -> Iterator[Hit]:
 
 
 def is_changed(prose: Prose, hit: Hit, changed: set[int]) -> bool:
-    """Return whether a hit is in changed lines. A message of one line may be written over several."""
+    """Return True if a hit is in changed lines. One message may span several source lines."""
     if "\n" not in prose.text:
         return any(line in changed for line in range(prose.first, prose.last + 1))
     return hit.line in changed

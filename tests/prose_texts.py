@@ -116,7 +116,7 @@ def page_prose(source: str) -> Iterator[Prose]:
 
 
 def prose_of(name: str, source: str) -> Iterator[Prose]:
-    """Yield the prose of a file, by the ending of its name; nothing of another kind of file."""
+    """Yield the prose of a file, chosen by its suffix; yield nothing for other kinds of files."""
     readers = {".py": python_prose, ".md": page_prose} | dict.fromkeys((".cc", ".h", ".inc"), cpp_prose)
     reader = readers.get(Path(name).suffix)
     if reader is not None:

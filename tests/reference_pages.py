@@ -1,6 +1,6 @@
 """Pages of docs/reference that come from the code: commands, config fields, exit codes, messages, names of the API.
 
-`./run docs` writes them anew.
+`./run docs` writes them.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def committed() -> dict[str, str]:
 
 
 def measure(tree: str = "") -> Iterator[tuple[str, str]]:
-    """Run every level of this CPU, then keep the hashes; each level with the files whose bits are not the committed."""
+    """Run every level of this CPU and store the hashes. Return the files of each level whose bits have changed."""
     import loss_goldens
 
     hashes: dict[str, dict[str, str]] = {}
@@ -95,7 +95,7 @@ def keep(tree: str, hashes: dict[str, dict[str, str]]) -> None:
 
     compiler = build_trees.compiler_of(build_trees.BUILD / (tree or build_trees.OWN))
     row: Row = {"cpu": cpu(), "compiler": compiler, "date": time.strftime("%Y-%m-%d"), "hashes": hashes}
-    # Rows of an earlier version with other bits go.
+    # Remove entries of an earlier version with other bits.
     current = [r for r in rows() if all(found == committed() for found in r["hashes"].values())]
     others = [r for r in current if (r["cpu"], r["compiler"]) != (row["cpu"], row["compiler"])]
     RECORD.write_text(row_json.text([*others, row], 3), encoding="utf-8")

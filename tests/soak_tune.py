@@ -57,7 +57,7 @@ def labels_of_trl(folder: Path, form: str, conversations: list[list[Turn]]) -> l
 
 
 def same_texts(conversations_of_each: int, log: Log) -> bool:
-    """Return True if all conversations have the texts, masks and labels of the stock libraries."""
+    """Return True if rendered text, masks and labels equal those of the stock libraries for all conversations."""
     good = True
     with tempfile.TemporaryDirectory() as work:
         for form in FORMS:

@@ -19,8 +19,8 @@ import op_stubs
 PACKAGE = Path(__file__).resolve().parents[1] / "python" / "mudd_core"
 # _mpi only if it is built.
 MODULES = ("_core", "_h5", *(["_mpi"] if importlib.util.find_spec("mudd_core._mpi") else []))
-# Spellings of pybind11, and those that a strict type checker needs. Newer pybind11 spells out "anything that can be
-# an int"; for the checker NumPy arrays are buffers only from Python 3.12 on; std::string accepts bytes as well.
+# Type names of pybind11 and their replacements for a strict type checker. Newer pybind11 writes a union for "anything
+# that can be an int". NumPy arrays are buffers for the checker only since Python 3.12. std::string also accepts bytes.
 PLAINER = {
     r"typing\.SupportsInt \| typing\.SupportsIndex": "int",
     r"typing\.SupportsFloat \| typing\.SupportsIndex": "float",

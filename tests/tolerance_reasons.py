@@ -25,7 +25,7 @@ def unexplained() -> list[str]:
 
 
 def lines_without_reason(text: str) -> list[int]:
-    """Return the lines of a file that have a tolerance without a comment; one is enough for statements in a row."""
+    """Return the lines of a file that have a tolerance without a comment. One comment covers consecutive statements."""
     lines = text.splitlines()
     found: list[int] = []
     explained = -1  # the last line of the newest statement with a reason

@@ -50,7 +50,7 @@ def kept() -> dict[str, int]:
 
 
 def risen(now: Mapping[str, int], before: Mapping[str, int]) -> list[str]:
-    """Return one line for each file that has more than before, if the sum over all files has risen."""
+    """Return one line for each file whose count has risen, if the sum over all files has risen."""
     if sum(now.values()) <= sum(before.values()):
         return []
     return [

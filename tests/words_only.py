@@ -1,4 +1,4 @@
-"""A check that the tree differs from a commit in words only: comments, docstrings, strings and pages.
+"""Check that only prose differs from a commit: comments, docstrings, strings and pages.
 
     python tests/words_only.py REV     print the strings that differ and every other change; exit code 1 if there is one
 

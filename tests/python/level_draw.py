@@ -54,7 +54,7 @@ class Draw:
 
     @property
     def rng(self) -> np.random.Generator:
-        """The random generator of this case, from one seed."""
+        """Return the random generator of this case, created from one drawn seed."""
         if self._rng is None:
             self._rng = np.random.default_rng(self.below(SEEDS))
         return self._rng

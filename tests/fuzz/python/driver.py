@@ -1,8 +1,8 @@
-"""Fuzzes the readers in Python: driver.py [--seconds S] [--seed K] [--target NAME] [--failures DIR] [FILE...]
+"""Fuzz the Python readers: driver.py [--seconds S] [--seed K] [--target NAME] [--failures DIR] [FILE...]
 
-Each target runs in a process of its own, first its corpus, then mutated inputs for S seconds; inputs that reach new
-lines join the pool. With FILEs only these are run. MUDD_FUZZ_MODULES may name a folder with `_core` and `_h5` to take
-instead of the installed ones, MUDD_FUZZ_PRELOAD the libraries of their sanitizers. The same seed gives the same inputs.
+Each target runs in a separate process: first its corpus, then mutated inputs for S seconds. Inputs that reach new
+lines join the pool. With FILEs, only these are run. MUDD_FUZZ_MODULES may name a folder with `_core` and `_h5`, which
+replace the installed modules; MUDD_FUZZ_PRELOAD names their sanitizer libraries. A seed always creates the same inputs.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ NAMES = (
     "arrayrecord",
     "yaml",
 )
-# Prints the tables that the package reads at import and the modules of the readers lack: these compile no op.
+# Prints the tables that the package reads at import. The fuzzed modules lack them, because they compile no op.
 TABLES = """
 import json, mudd_core._core as core
 def plain(one):
@@ -62,11 +62,11 @@ print(json.dumps([[name, plain(getattr(core, name)())] for name in names]))
 """
 BASES = ("ParamStore",)  # classes of _core that a class of the package derives from
 RUN_SECONDS = 10
-MEMORY_SLACK = 64 * 2**10  # KiB a run may add to the peak of the process beside 4 x its input
+MEMORY_SLACK = 64 * 2**10  # KiB that a run may add to the peak of the process, in addition to 4 times its input
 
 
 def take_modules(folder: str) -> None:
-    """Put the extension modules of a folder in the place of the package's own."""
+    """Replace the package's extension modules by those of a folder."""
     import mudd_core
 
     for name in ("_core", "_h5"):
@@ -84,7 +84,7 @@ def take_modules(folder: str) -> None:
 
 
 def core_tables() -> list[tuple[str, list[SimpleNamespace | str]]]:
-    """The tables of the installed `_core`, read in a process of its own: two modules cannot bind the same types."""
+    """Return the tables of the installed `_core`, read in another process: two modules cannot bind the same types."""
     plain = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
     printed = subprocess.run([sys.executable, "-c", TABLES], env=plain, capture_output=True, text=True)
     if printed.returncode != 0:
@@ -96,7 +96,7 @@ def core_tables() -> list[tuple[str, list[SimpleNamespace | str]]]:
 
 
 class Coverage:
-    """Pairs of lines of mudd_core that ran one after the other."""
+    """Edge coverage: the pairs of lines of mudd_core that ran one after the other."""
 
     def __init__(self) -> None:
         self.seen: set[tuple[int, int, int]] = set()
@@ -104,7 +104,7 @@ class Coverage:
         self._package = str(PACKAGE / "mudd_core")
 
     def trace(self, frame: FrameType, _event: str, _arg: Any) -> Any:
-        """For sys.settrace."""
+        """Record a line; a callback for sys.settrace."""
         if not frame.f_code.co_filename.startswith(self._package):
             return None
         previous, code = 0, hash(frame.f_code)
@@ -122,7 +122,7 @@ class Coverage:
 
 
 class Session:
-    """The runs of one target in this process."""
+    """The fuzzing state of one target in this process."""
 
     def __init__(self, name: str, seed: int, folder: Path) -> None:
         from readers import TARGETS
@@ -134,9 +134,9 @@ class Session:
         self._watched = 0.0
 
     def run(self, data: bytes) -> bool:
-        """Whether the input reached new lines. Leaves a broken rule as an exception."""
+        """Run one input; return True if it reached new lines. A broken rule raises an exception."""
         self.runs += 1
-        (self.folder / "running").write_bytes(data)  # for who finds us dead
+        (self.folder / "running").write_bytes(data)  # the parent reads this file if this process dies
         now = time.monotonic()
         if now - self._watched > 1:
             faulthandler.dump_traceback_later(RUN_SECONDS + 1, exit=True)
@@ -157,7 +157,7 @@ class Session:
         return self.coverage.fresh
 
     def fuzz(self, seconds: float) -> None:
-        """The corpus, then mutations of it."""
+        """Run the corpus, then mutations of it."""
         pool = [file.read_bytes() for file in sorted((CORPUS / self.name).iterdir())]
         for data in pool:
             self.run(data)
@@ -177,7 +177,7 @@ class Session:
 
 
 def run_here(name: str, seed: int, seconds: float, folder: Path, files: list[str]) -> int:
-    """One target in this process."""
+    """Fuzz one target in this process."""
     sys.path.insert(0, str(PACKAGE))
     if modules := os.environ.get("MUDD_FUZZ_MODULES"):
         take_modules(modules)
@@ -194,7 +194,7 @@ def run_here(name: str, seed: int, seconds: float, folder: Path, files: list[str
 
 
 def run_apart(name: str, args: argparse.Namespace) -> bool:
-    """One target in a process of its own, whose death is a failure with an input."""
+    """Fuzz one target in a child process. If the child dies, report a failure with its last input."""
     base = "/dev/shm" if os.path.isdir("/dev/shm") else None
     folder = Path(tempfile.mkdtemp(prefix="fuzz-", dir=base))
     words = [sys.executable, __file__, "--inside", str(folder), "--target", name, "--seed", str(args.seed)]
@@ -213,7 +213,7 @@ def run_apart(name: str, args: argparse.Namespace) -> bool:
 
 
 def main() -> int:
-    """Exit code: 0 if every target is clean."""
+    """Fuzz the requested targets; return 0 if every target is clean."""
     sys.path.insert(0, str(HERE))
     p = argparse.ArgumentParser(description=__doc__)
     p.add_argument("--seconds", type=float, default=5.0, help="of each target")

@@ -1,4 +1,4 @@
-"""Random changes of bytes, and of JSON as a tree. The same random state gives the same change."""
+"""Random mutations of bytes and of JSON trees; a random state always yields the same mutation."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ INTERESTING: tuple[Any, ...] = (
 
 
 def change_bytes(data: bytes, other: bytes, draw: random.Random) -> bytes:
-    """One to eight changes of single bytes, digits and ranges."""
+    """Make one to eight changes of single bytes, digits and ranges."""
     out = bytearray(data)
     for _ in range(1 + draw.randrange(1 << draw.randrange(4))):
         begin = draw.randrange(len(out) + 1)
@@ -84,7 +84,7 @@ def change_bytes(data: bytes, other: bytes, draw: random.Random) -> bytes:
 
 
 def change_json(data: bytes, other: bytes, draw: random.Random) -> bytes:
-    """One to four changes of the tree in `data`; of its bytes where it is no JSON, and now and then anyway."""
+    """Make one to four changes of the JSON tree in `data`, or of its bytes if it is not JSON; sometimes both."""
     try:
         top, donor = {"top": json.loads(data)}, {"top": json.loads(other)}
         for _ in range(1 + draw.randrange(4)):
@@ -99,7 +99,7 @@ def change_json(data: bytes, other: bytes, draw: random.Random) -> bytes:
 
 
 def _nodes(tree: Any) -> list[tuple[Any, Any]]:
-    """(container, key) of every value in a tree."""
+    """Return (container, key) for every value in a tree."""
     found: list[tuple[Any, Any]] = []
     left = [tree]
     while left:

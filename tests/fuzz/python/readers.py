@@ -1,4 +1,4 @@
-"""The readers in Python as fuzz targets: each takes bytes and a folder, and returns or raises what it promises."""
+"""Fuzz targets for the Python readers: each reads bytes, and returns or raises only a documented error."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Change = Callable[[bytes, bytes, random.Random], bytes]
 
 @dataclass(frozen=True)
 class Target:
-    """run: may raise only `refusals`. repair: makes checksums of a mutated input fit again."""
+    """A fuzz target. run may raise only `refusals`; repair updates the checksums of a mutated input."""
 
     run: Callable[[bytes, Path], None]
     change: Change = change_json
@@ -33,13 +33,13 @@ class Target:
 
 
 def require(holds: bool, what: str) -> None:
-    """AssertionError also under -O."""
+    """Raise AssertionError if the condition is false, also under -O."""
     if not holds:
         raise AssertionError(what)
 
 
 def run_manifest(data: bytes, folder: Path) -> None:
-    """manifest.json: what is read is written again and reads the same."""
+    """Check that a manifest.json survives a round trip: read, written and read again."""
     from mudd_core.checkpoint.manifest import encode
     from mudd_core.checkpoint.manifest_reader import decode
 
@@ -52,7 +52,7 @@ def run_manifest(data: bytes, folder: Path) -> None:
 
 
 def seal_manifest(data: bytes) -> bytes:
-    """With a checksum that fits, in place of the last member."""
+    """Return the manifest with a valid checksum as its last key."""
     from mudd_core import _core
 
     head = data.rpartition(b',\n "manifest_crc32c"')[0] or data.rstrip().removesuffix(b"}").rstrip()
@@ -62,7 +62,7 @@ def seal_manifest(data: bytes) -> bytes:
 
 
 def run_json(data: bytes, folder: Path) -> None:
-    """The JSON files of a work directory: config.json, run.json, summary.json."""
+    """Read the JSON files of a work directory: config.json, run.json, summary.json."""
     from mudd_core.config import Config, check_config
     from mudd_core.run.store.json_files import read_saved_config
     from mudd_core.run.store.run_store import RunStore
@@ -83,7 +83,7 @@ def run_json(data: bytes, folder: Path) -> None:
 
 
 def run_tokenizer(data: bytes, _folder: Path) -> None:
-    """tokenizer.json: the check, and for the form that needs no trial the library itself."""
+    """Check a tokenizer.json; load it with the library if its form needs no trial process."""
     from mudd_core.data.tokenizers.tokenizer import JsonTokenizer
     from mudd_core.data.tokenizers.trial import has_own_form
 
@@ -96,7 +96,7 @@ def run_tokenizer(data: bytes, _folder: Path) -> None:
 
 
 def run_tokenizer_folder(data: bytes, folder: Path) -> None:
-    """vocab.json, merges.txt, added_tokens.json and tokenizer_config.json, as the members of one object."""
+    """Read vocab.json, merges.txt, added_tokens.json and tokenizer_config.json, given as keys of one JSON object."""
     from mudd_core.data.tokenizers.source import find_tokenizer, stored_tokenizer
 
     try:
@@ -117,7 +117,7 @@ def run_tokenizer_folder(data: bytes, folder: Path) -> None:
 
 
 def run_sentencepiece(data: bytes, _folder: Path) -> None:
-    """tokenizer.model: what its library takes gives ids of the vocabulary, and text back."""
+    """Check a tokenizer.model: if its library loads it, ids are in the vocabulary and decode to text."""
     from mudd_core.data.tokenizers.sentencepiece import SentencePieceTokenizer
 
     tokenizer = SentencePieceTokenizer(data, "tokenizer.model")
@@ -127,7 +127,7 @@ def run_sentencepiece(data: bytes, _folder: Path) -> None:
 
 
 def run_cache(data: bytes, folder: Path) -> None:
-    """tokens.h5 through the wrapper of HDF5, and all that is asked of an opened cache."""
+    """Open a tokens.h5 through the HDF5 wrapper, and call every method of the opened cache."""
     from mudd_core.data.cache.token_cache import fingerprint_of
 
     _open_cache(data, folder / fingerprint_of("corpus", "bytes"))
@@ -147,7 +147,7 @@ def _open_cache(data: bytes, cache: Path) -> None:
 
 
 def run_cache_fields(data: bytes, folder: Path) -> None:
-    """A cache whose attributes and arrays come from JSON: what is right for HDF5 and wrong for us."""
+    """Open a cache whose attributes and arrays come from JSON: valid for HDF5, perhaps not as a cache."""
     from mudd_core import _h5
     from mudd_core.data.cache.file import seal_of
     from mudd_core.data.cache.token_cache import fingerprint_of
@@ -170,12 +170,12 @@ def run_cache_fields(data: bytes, folder: Path) -> None:
             if fields["sealed"]:
                 h5.set_text("seal", seal_of(h5, str(file)))
     except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError, RuntimeError):
-        return  # no file that HDF5 can hold, or that could be sealed
+        return  # HDF5 cannot store this file, or it cannot be sealed
     _open_cache(file.read_bytes(), folder / name)
 
 
 def run_settings(data: bytes, _folder: Path) -> None:
-    """The settings of an original program beside the shapes of its weights, up to where memory is taken."""
+    """Compare the settings of an original program with the shapes of its weights; stop before memory is allocated."""
     from mudd_core import interop
 
     try:
@@ -194,7 +194,7 @@ def run_settings(data: bytes, _folder: Path) -> None:
 
 
 def run_metrics(data: bytes, folder: Path) -> None:
-    """metrics.jsonl: reading, and cutting back to a step on resume."""
+    """Read a metrics.jsonl, and truncate it to a step as a resume does."""
     from mudd_core.run.store.log_files import MetricsLog
     from mudd_core.run.store.metrics import read_rows
 
@@ -207,7 +207,7 @@ def run_metrics(data: bytes, folder: Path) -> None:
 
 
 def change_lines(data: bytes, other: bytes, draw: random.Random) -> bytes:
-    """The tree of one line."""
+    """Mutate the JSON tree of one line."""
     lines = data.split(b"\n")
     at = draw.randrange(len(lines))
     lines[at] = change_json(lines[at], draw.choice(other.split(b"\n")), draw)
@@ -215,7 +215,7 @@ def change_lines(data: bytes, other: bytes, draw: random.Random) -> bytes:
 
 
 def run_batch(data: bytes, _folder: Path) -> None:
-    """Batches of users: arrays of any shape, type, stride and order, described by JSON."""
+    """Pass a batch of user arrays of any shape, dtype, stride and order, described by JSON."""
     from mudd_core.config import TransformerPPConfig
     from mudd_core.engine.batch_check import checked_batch
 
@@ -234,7 +234,7 @@ def run_batch(data: bytes, _folder: Path) -> None:
 
 
 def _array(one: Any) -> Any:
-    """{"values", "dtype", "order", "to": a shape to broadcast to, "slice": steps}, or plain JSON as it is."""
+    """Return the array of {"values", "dtype", "order", "to": broadcast shape, "slice": steps}; else the JSON itself."""
     if not isinstance(one, dict) or "values" not in one:
         return one
     array = np.array(one["values"], dtype=one.get("dtype"), order=one.get("order", "C"))
@@ -244,19 +244,19 @@ def _array(one: Any) -> Any:
 
 
 def run_weights(data: bytes, folder: Path) -> None:
-    """A folder of safetensors with its index; the bytes are those of the index."""
+    """Read a folder of safetensors whose index file has the given bytes."""
     from mudd_core.checkpoint import load_weights
 
     header = b'{"a":{"dtype":"BF16","shape":[2],"data_offsets":[0,4]}}'
     (folder / "a.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
     (folder / "model.safetensors.index.json").write_bytes(data)
-    with warnings.catch_warnings():  # that the files are not ours
+    with warnings.catch_warnings():  # the files were not written by mudd_core
         warnings.simplefilter("ignore")
         load_weights(folder)
 
 
 def run_format(ending: str) -> Callable[[bytes, Path], None]:
-    """A file of a format, all of its records; NAME.idx stands beside a NAME.bin of 64 bytes."""
+    """Read all records of a file of this format. A NAME.idx has a NAME.bin of 64 bytes next to it."""
 
     def run(data: bytes, folder: Path) -> None:
         from mudd_core.data.formats import format_of
@@ -272,7 +272,7 @@ def run_format(ending: str) -> Callable[[bytes, Path], None]:
 
 
 def frame_again(data: bytes) -> bytes:
-    """TFRecord frames with checksums that fit, as far as the lengths lead."""
+    """Return TFRecord frames with valid checksums, up to the first invalid length."""
     from mudd_core.base.framing import framed
 
     at, parts = 0, []
@@ -283,11 +283,11 @@ def frame_again(data: bytes) -> bytes:
     return b"".join(parts)
 
 
-WRONG_VALUES = (ValueError, TypeError)  # what a caller's mistake raises; FormatError is none of them
+WRONG_VALUES = (ValueError, TypeError)  # errors of a caller's mistake; FormatError is not among them
 
 
 def run_yaml(data: bytes, folder: Path) -> None:
-    """A config file in YAML: whatever is read has keys that are strings or numbers, and no cycles."""
+    """Read a YAML config file: all keys are strings or numbers, and there are no cycles."""
     from mudd_core.base.bounded_yaml import read_yaml
 
     (folder / "config.yaml").write_bytes(data)

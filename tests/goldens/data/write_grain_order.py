@@ -1,4 +1,4 @@
-"""Writes grain_order.json: record orders of the loader grain, in a venv of its own with `pip install grain==0.2.18`."""
+"""Write grain_order.json, the record orders of the loader grain. Run in a separate venv: pip install grain==0.2.18."""
 
 import json
 from pathlib import Path

@@ -1,5 +1,7 @@
-"""Writes small files of every format with the stock libraries, and what is in them. Run once, in any environment with
-`./run setup seeds hub` and `pip install tfrecord torch==2.13.0`; the versions are in expected.json.
+"""Write small files of every format with the stock libraries, and expected.json with their contents.
+
+Run once, in an environment with `./run setup seeds hub` and `pip install tfrecord torch==2.13.0`. The versions of the
+libraries are in expected.json.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Writes compose.json: what hydra-core makes of command lines over configs/clm and over the folder tree/ here.
+"""Write compose.json: configs that hydra-core composes from command lines, over configs/clm and the folder tree/ here.
 
-Run once, in an environment of its own: pip install hydra-core==1.3.8, then python tests/goldens/hydra/write.py
+Run once in a separate environment: pip install hydra-core==1.3.8, then python tests/goldens/hydra/write.py
 """
 
 import json

@@ -1,10 +1,10 @@
-"""Reduce the numbers that the original programs made to what the tests compare.
+"""Reduce the results of the original programs to the values that the tests compare.
 
     python tests/goldens/originals/reduce.py FOLDER
 
-FOLDER holds the whole files (weights, logits, gradients, weights after updates), which are not part of the repository.
-Each case becomes one .npz here: the original's settings and weights under its own names, its batches, eight rows of
-logits, the loss, and the norm and sixteen entries of every gradient and of every weight after three updates.
+FOLDER contains the whole files (weights, logits, gradients, weights after updates), which are not in the repository.
+Each case becomes one .npz here: the original's settings, its weights by its own names, its batches, eight rows of
+logits, and the loss. Of every gradient, and of every weight after three updates, it has the norm and sixteen entries.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ PROGRAMS = {
 
 
 def spread(size: int, count: int) -> Array:
-    """`count` indices over an array of `size` elements, the first and the last among them."""
+    """Return `count` evenly spread indices of an array of `size` elements, including the first and the last."""
     return np.unique(np.linspace(0, size - 1, min(size, count)).round().astype(np.int64))
 
 
 def sampled(prefix: str, tensors: dict[str, Array]) -> dict[str, Array]:
-    """The norm, the largest entry and sixteen entries of every tensor."""
+    """Return the norm, the largest entry and sixteen entries of every tensor."""
     found: dict[str, Array] = {}
     for name, x in tensors.items():
         flat = x.astype(np.float64).ravel()
@@ -48,12 +48,12 @@ def sampled(prefix: str, tensors: dict[str, Array]) -> dict[str, Array]:
 
 
 def pick(z: Any, prefix: str) -> dict[str, Array]:
-    """The arrays under a prefix, without it."""
+    """Return the arrays whose names have this prefix, without the prefix."""
     return {k.removeprefix(prefix): z[k] for k in z.files if k.startswith(prefix)}
 
 
 def write(name: str, program: str, settings: Any, arrays: dict[str, Array], logits: Array) -> None:
-    """One case."""
+    """Write one case."""
     about = {"program": PROGRAMS[program], "reduced": time.strftime("%Y-%m-%d"), "settings": settings}
     flat = logits.reshape(-1, logits.shape[-1])
     rows = spread(len(flat), ROWS)
@@ -63,7 +63,7 @@ def write(name: str, program: str, settings: Any, arrays: dict[str, Array], logi
 
 
 def mup_names(z: Any, prefix: str) -> dict[str, Array]:
-    """The tensors of mu_transformer under their short names."""
+    """Return the tensors of mu_transformer by their short names."""
     return {k: x for k, x in pick(z, prefix).items() if k[:2] in ("w_", "b_", "g_")}
 
 

@@ -1,4 +1,4 @@
-"""mc.isa(detail=True): the row of each kernel table that an op or optimizer uses at the level of this process."""
+"""mc.isa(detail=True): the kernel of each op and optimizer at the level of this process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mudd_core import _core
 from places import ROOT
 
 OPS = ROOT / "cpp" / "mudd" / "ops"
-UNITS = ("avx512_bf16", "amx_bf16")  # levels at which only GEMM and attention have rows, in bf16
+UNITS = ("avx512_bf16", "amx_bf16")  # levels at which only GEMM and attention have kernels, in bf16
 GEMM = re.compile(r'#include "mudd/(kernels/gemm/(?!reference)|graph/(right_operand|sink_gradient)\.h")')
 PROGRAM = "import json, mudd_core; print(json.dumps([mudd_core.isa(), mudd_core.isa(detail=True)]))"
 

@@ -1,4 +1,4 @@
-"""From a user's text to a trained model, with the commands of this program only.
+"""From a user's text to a trained model, with mudd_core's own commands only.
 
 Other tests cover the other flows: test_maxtext_flows.py (records to TokenFormer and MUDDFormer), test_grammar_jax_lm.py
 (preprocess to Parquet to GPT-2), test_sweep.py and test_mup.py (a sweep of two learning rates, `mup check`). The dry

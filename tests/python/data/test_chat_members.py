@@ -1,4 +1,4 @@
-"""Keys in conversations of common data sets: nulls of tables, arguments as strings, weights, thoughts, great length."""
+"""Keys in conversations of common data sets: null columns, arguments as strings, weights, reasoning, long texts."""
 
 from __future__ import annotations
 

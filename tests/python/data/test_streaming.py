@@ -244,7 +244,7 @@ def write_examples(kind: str, path: Path, part: list[str]) -> None:
 
 
 class Here(Processes):
-    """Processes whose work runs in this process."""
+    """A stand-in for worker processes that does the work in this process."""
 
     def submit(self, head: Any, arrays: Any = (), *, file: str, what: str) -> int:
         self._tickets += 1

@@ -81,7 +81,7 @@ def test_arena_grows_linearly_with_length() -> None:
 
 
 def many_words(name: str) -> mc.Model:
-    """Return this family with a large vocabulary, so that only the few rows that a batch reads have gradients."""
+    """Return this family with a large vocabulary: only the few embedding rows that a batch reads have gradients."""
     import dataclasses
 
     model = mc.Model(dataclasses.replace(CASES[name][0], vocab_size=1009), initialize=False)

@@ -1,4 +1,4 @@
-"""A model of which a rank has only parts: values, hash, saves and loads equal the whole model's."""
+"""A model sharded over ranks: values, hash, saves and loads equal those of the whole model."""
 
 from __future__ import annotations
 

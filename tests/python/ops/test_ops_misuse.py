@@ -19,9 +19,8 @@ X = np.ones((2, 3, 8), np.float32)
 IDS = np.zeros((2, 3), np.int32)
 TABLE = np.ones((5, 8), np.float32)
 
-# call, arguments, options, error, required parts of the message: the op, the argument and the rule. The mistakes that a
-# declaration excludes are in test_op_specs.py.
-# a declaration rules out are in test_op_specs.py.
+# Call, arguments, options, error, and required parts of the message: the op, the argument and the rule. Mistakes that a
+# declaration rules out are in test_op_specs.py.
 MISTAKES: list[tuple[str, list[Any], dict[str, Any], type[Exception], list[str]]] = [
     (
         "rms_norm",

@@ -68,7 +68,7 @@ def texts_of(source: str) -> Iterator[tuple[int, str]]:
 
 
 def names_in(source: str, foreign: set[str]) -> list[str]:
-    """Return the table's names in a module: complete strings, and parts of messages that are not plain English."""
+    """Return the table's names in a module: whole strings, and parts of messages that are not ordinary words."""
     found = []
     for line, text in texts_of(source):
         words = {word.rstrip(".-") for word in re.findall(r"[A-Za-z_][\w.-]*", text)}

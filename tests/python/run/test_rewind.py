@@ -21,7 +21,7 @@ from mudd_core.run.store.run_store import RunStore
 STREAK = frozenset(
     range(12, 22)
 )  # max_skips: ten bad batches in a row; the checkpoint before them is of step 10
-CALLS = 38  # calls for 25 updates with this streak: 22, then 15 from step 10 on
+CALLS = 38  # calls for 25 updates with this streak: 22, then 15 after the rewind to step 10
 
 
 def make(path: Path | None, engine: FakeEngine, *words: str) -> Trainer:

@@ -38,7 +38,7 @@ def test_a_bad_moment_is_taken_back_with_the_packed_weights(
         assert trainer.validate().val_loss == saved.val_loss  # reads the packed weights
         whole = trainer.fit()
     assert (whole.rewinds, whole.step) == (1, 10)
-    # A run with the batches in the same order: 0 to 3, then 6 to 11.
+    # A run that reads the same batches: 0 to 3, then 6 to 11.
     with trainer_of(tmp_path / "other", tiny_text, *words) as trainer:
         trainer._state.guard.batch_index = lambda at: at if at < 4 else at + 2  # type: ignore[method-assign]
         other = trainer.fit()
