@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""The entry point of a checkout: `./launch.py --config=small.py`. All else is in python/mudd_core/cli/."""
+"""The entry point of a checkout, as in `./launch.py --config=small.py`.
+
+The command line is in python/mudd_core/cli/.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import os
 import signal
 import sys
 
-# Faults of the process itself, and the two signals that nothing blocks (as mudd_core.cli.NOT_HELD).
+# The signals of faults in this process, and the two that cannot be blocked. mudd_core.cli.NOT_HELD has the same list.
 NOT_HELD = {
     signal.SIGKILL,
     signal.SIGSTOP,
@@ -22,8 +25,9 @@ NOT_HELD = {
 
 
 def main() -> int:
-    """Run the command line; under a Python without mudd_core, once more with the checkout's own."""
-    # Blocked until the command line has its handlers: a request to stop in between must not kill the process.
+    """Run the command line. If this Python lacks mudd_core, run the command again with the checkout's Python."""
+    # Block signals until the command line has installed its handlers: an early request to stop must not kill the
+    # process.
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - NOT_HELD)
     try:
         from mudd_core.cli import main as run

@@ -45,7 +45,8 @@ __version__ = "0.1.0"
 
 
 def _openmp_library() -> str:
-    """Return the OpenMP runtime that `_core` links to: the path of the copy inside a wheel, or the system's name."""
+    """Return the OpenMP runtime that `_core` links to: its path in a wheel, otherwise the system's library name.
+    """
     wheel = os.path.join(os.path.dirname(os.path.dirname(__file__)), "mudd_core.libs")
     found = [name for name in os.listdir(wheel) if name.startswith("libgomp")] if os.path.isdir(wheel) else []
     return os.path.join(wheel, found[0]) if found else "libgomp.so.1"
@@ -54,11 +55,12 @@ def _openmp_library() -> str:
 def _load_openmp() -> None:
     """Load OpenMP's runtime with a short wait before idle threads sleep, unless the environment says how to wait.
 
-    By default idle threads spin for milliseconds at every barrier. On otherwise idle cores that gains nothing
-    measurable over 30 microseconds. On busy cores a spinning thread blocks the thread it waits for: a step of
-    configs/tiny.py with a load of 14 on two cores takes 1.8 s, with this setting 0.3 s. The runtime reads the variable
-    only when it is loaded, so it is set for that moment. If OpenMP is already loaded, nothing changes. The runtime also
-    reads the number of cores when it is loaded. Further threads hardly spin, which costs 5 to 10 % of a step of 0.2 s.
+    By default idle threads spin for milliseconds at every barrier. On idle cores this is not measurably faster than
+    spinning for 30 microseconds. On busy cores a spinning thread blocks the thread it waits for. With a load of 14 on
+    two cores, a step of configs/tiny.py takes 1.8 s by default and 0.3 s with this setting. The runtime reads the
+    environment variable only when it is loaded, so the variable is set only during the load. If OpenMP is already
+    loaded, nothing changes. The runtime also reads the number of cores when it is loaded. Threads beyond that number
+    hardly spin, which costs 5 to 10 % of a step of 0.2 s.
     """
     if os.environ.keys() & {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}:
         return
@@ -68,7 +70,7 @@ def _load_openmp() -> None:
 
         launcher = unbound()
     os.environ["GOMP_SPINCOUNT"] = "2000"
-    with contextlib.suppress(OSError), launcher:  # OSError: a build with another runtime
+    with contextlib.suppress(OSError), launcher:  # OSError: the build uses another runtime
         ctypes.CDLL(_openmp_library())
     del os.environ["GOMP_SPINCOUNT"]
 

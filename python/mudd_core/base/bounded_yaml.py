@@ -14,7 +14,7 @@ from mudd_core.base.regular_files import open_binary
 MOST_BYTES = 2**18
 MOST_NODES = 20_000  # keys, values, lists and objects, counted with every alias expanded
 DEEPEST = 64
-MOST_BITS = 64  # of an integer
+MOST_BITS = 64  # bits of an integer
 FLOAT_TAG = "tag:yaml.org,2002:float"
 FLOAT_TEXT = re.compile(
     r"[-+]?(?:(?:[0-9][0-9_]*)\.[0-9_]*(?:[eE][-+]?[0-9]+)?|[0-9][0-9_]*(?:[eE][-+]?[0-9]+)"
@@ -22,7 +22,7 @@ FLOAT_TEXT = re.compile(
 )
 _PREFIX = "tag:yaml.org,2002:"
 _TAGS = {_PREFIX + name for name in ("null", "bool", "int", "float", "str", "seq", "map")}
-# The errors of PyYAML's constructors for a scalar that does not fit its tag: !!int "", !!bool q.
+# PyYAML's constructors raise these errors for a scalar that does not fit its tag, such as !!int "" or !!bool q.
 _SCALAR_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
@@ -51,9 +51,10 @@ _Loader.yaml_implicit_resolvers = {
 
 
 def read_yaml(place: str, path: Path, *, twice: list[str] | None = None) -> tuple[object, str]:
-    """Return the value in a file, and its text. Raise UserError with place, file and line unless it is config YAML.
+    """Return the value in a file, and its text. Raise UserError with place, file and line if the file is not valid.
 
-    twice: receives the keys that are repeated at the top level, whose last value is used; None: an error.
+    twice: receives the keys that are repeated at the top level; the last value of each is used. None: a repeated key
+    is an error.
     """
     try:
         with open_binary(path) as file:
@@ -125,7 +126,10 @@ class _Sizes:
         self._open: set[int] = set()
 
     def of(self, node: yaml.Node, above: int) -> tuple[int, int]:
-        """Return nodes and levels of a node at depth `above`. Raise YAMLError if there are too many, or for a cycle."""
+        """Return the counts of nodes and levels of a node at depth `above`.
+
+        Raise YAMLError for too many, or for a cycle.
+        """
         if id(node) in self._open:
             raise _fault(node, "expected a value that does not contain itself, got an alias of itself")
         if id(node) not in self._known:

@@ -86,7 +86,7 @@ class Child:
             self.end()
 
     def is_running(self) -> bool:
-        """Return False after a wait has found that the process ended."""
+        """Return False once a method that waits has noticed the end of the process."""
         return self.process.returncode is None
 
     def code(self) -> int:
@@ -108,5 +108,5 @@ class Child:
         self.process.wait()
         for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
             if pipe is not None:
-                with contextlib.suppress(OSError):  # some of the input was not sent
+                with contextlib.suppress(OSError):  # the process ended before it read all input
                     pipe.close()

@@ -89,11 +89,11 @@ def write_error(path: object, error: OSError) -> SaveError:
     return SaveError(f"[save] {path}: {write_reason(error)}")
 
 
-_UNMAPPED = ("failed to map segment", "cannot allocate memory")  # the dynamic loader's message
+_UNMAPPED = ("failed to map segment", "cannot allocate memory")  # messages of the dynamic loader if memory is full
 
 
 def is_full_memory(error: BaseException) -> bool:
-    """Return True if memory ran out, also if the dynamic loader had too little to load a library."""
+    """Return True if memory ran out, also if the dynamic loader had too little memory for a library."""
     if isinstance(error, ImportError):
         return any(text in str(error).lower() for text in _UNMAPPED)
     return isinstance(error, MemoryError)

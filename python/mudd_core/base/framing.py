@@ -58,7 +58,7 @@ def block(field: int, data: bytes) -> bytes:
 
 _NAME = "events.out.tfevents"
 _SESSION_START = 1
-_STRING = 7  # DT_STRING
+_STRING = 7  # the value of DT_STRING in TensorFlow's types
 
 
 def _float32(value: float) -> bytes:
@@ -102,7 +102,7 @@ class EventFile:
         self._file.write(framed(event))
 
     def flush(self) -> None:
-        """Hand all buffered records to the system."""
+        """Hand all buffered records to the operating system."""
         self._file.flush()
 
     def close(self) -> None:
@@ -114,9 +114,9 @@ class EventFiles:
     """The metrics of a run as TensorBoard events; the file is created with the first entry."""
 
     def __init__(self, folder: Path, resumed_step: int | None = None, flush_every: int = 1) -> None:
-        """resumed_step: viewers discard later steps of earlier files; None: they discard nothing.
+        """resumed_step: viewers discard later steps in earlier files. None: viewers discard nothing.
 
-        flush_every: number of steps after which entries are handed to the system; a save does it too.
+        flush_every: steps between two flushes; a save also flushes.
         """
         self._folder = folder
         self._flush_every, self._flushed = flush_every, resumed_step or 0
@@ -125,7 +125,7 @@ class EventFiles:
 
     def _opened(self) -> EventFile:
         if self._file is None:
-            # A run that was killed before its first checkpoint may have left events.
+            # A run that was killed before its first checkpoint may have left an event file.
             step = self._resumed_step
             purges = step is not None and (step > 0 or any(self._folder.glob(f"{_NAME}.*")))
             self._file = EventFile(self._folder, (step or 0) + 1 if purges else None)
@@ -147,7 +147,7 @@ class EventFiles:
             opened.text(step, tag, text)
 
     def flush(self) -> None:
-        """Hand all buffered records to the system."""
+        """Hand all buffered records to the operating system."""
         if self._file is not None:
             self._file.flush()
 

@@ -1,4 +1,4 @@
-"""The cores that mpirun itself may use; by default it binds a rank to fewer of them."""
+"""The cores that mpirun may use. By default mpirun binds each rank to fewer cores."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-# By default mpirun binds each rank to one core if there are one or two ranks. Then this variable is not set; a binding
-# that the user requests sets it.
+# With one or two ranks, mpirun binds each rank to one core by default. Open MPI sets this variable only if the user
+# requested a binding.
 ASKED_BINDING = "OMPI_MCA_hwloc_base_binding_policy"
 BY_MPIRUN = "OMPI_COMM_WORLD_LOCAL_SIZE"
 

@@ -34,7 +34,7 @@ def object_in(file: Path) -> dict[str, Json]:
 def build(cls: type[D], raw: Mapping[str, Json], file: Path, what: str = "") -> D:
     """Return a dataclass (of strings, numbers, tuples of them and None) with the values in `raw`; ignore other keys.
 
-    null is read as NaN if a number is expected, because `plain` writes NaN so. what: the place in the file, for
+    null is read as NaN if a number is expected, because `plain` writes NaN as null. what: the place in the file, for
     messages.
     """
     hints = typing.get_type_hints(cls)
@@ -43,7 +43,7 @@ def build(cls: type[D], raw: Mapping[str, Json], file: Path, what: str = "") -> 
     for field in dataclasses.fields(cls):
         if field.name in raw:
             hint = hints[field.name]
-            if typing.get_origin(hint) is tuple:  # of any length
+            if typing.get_origin(hint) is tuple:  # a tuple of any length
                 kind = typing.get_args(hint)[0]
                 values[field.name] = tuple(entries(raw, field.name, kind, file, what))
                 continue

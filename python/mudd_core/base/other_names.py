@@ -106,7 +106,7 @@ NN = {
 
 
 def unknown(owner: str, name: str, hints: Mapping[str, str]) -> AttributeError:
-    """Return the error for a missing attribute; for another library's name it says what to type."""
+    """Return the error for a missing attribute; for a name of another library, the message says what to type."""
     hint = f"; {hints[name]}" if name in hints else ""
     return AttributeError(f"[{owner}] there is no '{name}'{hint}")
 
@@ -121,7 +121,7 @@ class _Hinted(type):
 
 
 class Hinted(metaclass=_Hinted):
-    """A class that explains missing attributes, its own and its objects', by its table `_other_names`."""
+    """A base class whose table `_other_names` explains missing attributes of the class and of its objects."""
 
     _other_names: ClassVar[Mapping[str, str]] = {}
 

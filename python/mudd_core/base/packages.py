@@ -1,6 +1,6 @@
 """Optional packages: import them on first use, and say how to install a missing one.
 
-Also the shared libraries that an extension module is linked to.
+The module also finds the shared libraries that an extension module is linked to.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def install_command(package: str) -> str:
 
 
 def _pip() -> str:
-    """Return the pip command of the running Python: the plain name if the shell finds the same pip by it."""
+    """Return the pip command of the running Python: `pip` if the shell finds the same pip under this name."""
     found = shutil.which("pip")
     if found is not None and Path(found).parent == Path(sys.executable).parent:
         return "pip"
@@ -80,7 +80,7 @@ def _pip() -> str:
 def needed(module: str, argument: str, purpose: str) -> ModuleType:
     """Import a module and return it. Raise UserError with the install command if it is not installed.
 
-    argument: [place] name of the field that needs it. purpose: the use, as in `to read Parquet files`.
+    argument: the field that needs the module, as `[place] name`. purpose: for messages, as `to read Parquet files`.
     """
     try:
         return importlib.import_module(module)
@@ -98,7 +98,10 @@ def needed(module: str, argument: str, purpose: str) -> ModuleType:
 
 
 def linked_library(module: str, name: str) -> Path | None:
-    """Return the file of a linked library, None if the module contains it. name: its prefix, as `libmpi`."""
+    """Return the file of a shared library that a module is linked to; None if it is not found.
+
+    name: a prefix, as `libmpi`.
+    """
     try:
         text = subprocess.run(["ldd", module], capture_output=True, text=True, check=False, timeout=20).stdout
     except (OSError, subprocess.TimeoutExpired):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mudd_core.base.errors import UserError
 
-# Path("gs://bucket/run") drops one of the slashes.
+# Path("gs://bucket/run") drops one of the slashes, hence the form with a single slash.
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://|([A-Za-z][A-Za-z0-9+.-]+):/")
 IMPORTED = "imported"  # folder in a work directory for the files that came with imported weights
 _LONGEST_NAME = 255  # bytes; the limit of all common file systems
@@ -30,12 +30,12 @@ def hub_cache() -> Path:
 
 
 def hub_place() -> str:
-    """Return the name of the Hugging Face hub in messages."""
+    """Return the name of the Hugging Face hub for messages."""
     return f"HF_HOME ({hub_cache().parent})"
 
 
 def url_fault(path: str | Path) -> str | None:
-    """Return what is wrong with a path that is a URL, with a remedy; None for a path of this machine."""
+    """Return a message about a path that is a URL, with a remedy; None for a path of this machine."""
     found = _URL.match(str(path))
     if found is None or (found[1] is None and isinstance(path, str)):
         return None
@@ -50,7 +50,10 @@ def url_fault(path: str | Path) -> str | None:
 
 
 def output_folder(path: str | Path, what: str) -> Path:
-    """Return the folder, created if missing. Raise UserError if it cannot be. Call this before work that takes long."""
+    """Create the folder if it is missing, and return it.
+
+    Raise UserError if that fails. Call this before work that takes long.
+    """
     folder = local(path, what)
     try:
         folder.mkdir(parents=True, exist_ok=True)

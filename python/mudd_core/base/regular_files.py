@@ -90,9 +90,9 @@ def open_to_append(path: AnyPath, *, buffering: int = -1) -> BinaryIO:
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Replace or create a file; after a crash the old or the new one is there.
+    """Replace or create a file; after a crash it has either the old or the new content.
 
-    Raise UserError for a link or a FIFO there, SaveError if it cannot be written.
+    Raise UserError if the path is a link or a FIFO, and SaveError if the write fails.
     """
     from mudd_core import _core
 

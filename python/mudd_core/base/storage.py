@@ -16,7 +16,7 @@ from mudd_core.base.types import JsonObject
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 _PACKAGES = {"gs": "gcsfs", "gcs": "gcsfs", "s3": "s3fs", "s3a": "s3fs", "hf": "huggingface_hub"}
 _BUCKETS = ("gs", "gcs", "s3", "s3a")
-_BELOW_A_RUN = 3  # folders: checkpoints/590000/items
+_BELOW_A_RUN = 3  # levels of folders below a run, as in checkpoints/590000/items
 _MOUNT = "storage.map=PREFIX=FOLDER takes a folder that it is mounted at"
 
 
@@ -117,13 +117,16 @@ def file_system(url: str, argument: str) -> tuple[FileSystem, str]:
         ) from None
     except ValueError as error:
         raise UserError(f"{argument}: {scheme}:// URLs cannot be used: {error}; {_MOUNT}") from None
-    except Exception as error:  # of credentials or of the network
+    except Exception as error:  # fsspec raises many types, for missing credentials or for the network
         raise unreachable(url, argument, error) from None
     return found, str(path)
 
 
 def unreachable(url: str, argument: str, error: BaseException, failed: str = "reached") -> UserError:
-    """Return the UserError for a storage that cannot be reached. failed: the operation, as a participle."""
+    """Return the UserError for a storage that cannot be reached.
+
+    failed: the failed operation, as a participle such as `reached`.
+    """
     reason = str(error) or type(error).__name__
     for name in ("HF_TOKEN", "AWS_SECRET_ACCESS_KEY"):
         if secret := os.environ.get(name):

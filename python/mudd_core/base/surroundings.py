@@ -10,7 +10,7 @@ from typing import TextIO
 
 from mudd_core.base.errors import UserError
 
-# Variables that only the testing build reads: docs/running/start.md, docs/checkpoints.md.
+# Variables that only the testing build reads (docs/running/start.md, docs/checkpoints.md).
 OF_TESTING = ("MUDD_EMULATE", "MUDD_KILL_AT")
 # Environment variables that change a run; they are printed when it starts.
 ENVIRONMENT = (
@@ -27,7 +27,8 @@ ENVIRONMENT = (
 
 # Variables with the number of processes that a launcher has started: Slurm, MPICH and similar, Open MPI.
 PROCESS_COUNTS = ("SLURM_NTASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE")
-# Variables that are set in a process that can join other ranks by MPI: by mpirun, srun --mpi=pmix, srun --mpi=pmi2.
+# Variables with the rank of a process that can join others by MPI, as mpirun, srun --mpi=pmix and srun --mpi=pmi2 set
+# them.
 RANK_NUMBERS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
 
 
@@ -76,7 +77,7 @@ def _check_launcher() -> None:
 
 
 def started_processes() -> tuple[str, int]:
-    """Return a launcher's variable with the number of processes, and that number; ("", 1) without a launcher."""
+    """Return the name of a launcher's variable and the number of processes in it; ("", 1) without a launcher."""
     _check_launcher()
     # mpirun inside a Slurm job may start fewer processes than the job has slots, so its value is used.
     for name in reversed(PROCESS_COUNTS):
@@ -109,7 +110,7 @@ def require_one_process(what: str = "training") -> None:
 
 
 def require_address_space() -> None:
-    """Raise UserError for a limit of the address space so low that numpy's BLAS would end the process with code 1."""
+    """Raise UserError if the address space is limited so tightly that NumPy's BLAS would exit with code 1."""
     limit, least = resource.getrlimit(resource.RLIMIT_AS)[0], 160 + 8 * (os.cpu_count() or 1)
     if limit != resource.RLIM_INFINITY and limit < least << 20:
         raise UserError(
@@ -167,7 +168,10 @@ def program() -> list[str]:
 
 
 def typed_program() -> list[str]:
-    """Return the same with the typed path of launch.py, so that the command works from the same folder."""
+    """Return program(), but with the path of launch.py that the user typed.
+
+    The command then works from the same folder.
+    """
     typed = sys.argv[0] if sys.argv else ""
     if Path(typed).name != "launch.py" or "/" not in typed:
         return program()

@@ -55,8 +55,8 @@ def final_hash(parts: Iterable[StatePart], comm: Comm | None = None) -> str:
 
     A tensor is hashed as `name \\0 dtype \\0 d0,d1,... \\0` followed by its row-major little-endian bytes;
     dtype is the safetensors name (F32). The result has 64 hex digits and does not depend on the number of ranks. comm:
-    all ranks call this, and the parts of other ranks are sent to rank 0 in pieces. Raise ValueError if no rank has some
-    element.
+    all ranks call this, and the parts of other ranks are sent to rank 0 in pieces. Raise ValueError for an element that
+    no rank has.
     """
     own = {(part.name, part.begin): part for part in parts}
     parts_of_ranks = on_all(comm, lambda: [described(part) for part in own.values()])
@@ -70,7 +70,7 @@ def final_hash(parts: Iterable[StatePart], comm: Comm | None = None) -> str:
             _add(digest.update, mine, (end - at) * width(dtype), rank, comm)
             quiet += (end - at) * width(dtype)
             at = end
-        if comm is not None and quiet > SIGN_BYTES:  # heartbeat of the ranks that wait for rank 0
+        if comm is not None and quiet > SIGN_BYTES:  # a heartbeat from the ranks that wait for rank 0
             comm.barrier()
             comm.set_phase("gather", 0)
             quiet = 0

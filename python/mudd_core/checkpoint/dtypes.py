@@ -10,7 +10,7 @@ from mudd_core.base.types import Array, Float32
 
 DType: TypeAlias = "np.dtype[np.generic]"
 
-# NumPy has no bfloat16. Its 16-bit values have a separate dtype, so that they are never mistaken for integers.
+# NumPy has no bfloat16. A separate dtype for its 16-bit values keeps them from being mistaken for integers.
 BF16 = np.dtype([("bfloat16", np.uint16)])
 
 _NAMES: dict[str, str | DType] = {

@@ -92,7 +92,7 @@ def load_newest(
         except OSError as error:
             passed.append(PassedOver(step, str(error.filename or folder), error.strerror or str(error)))
         if _found(checkpoints_dir, step, comm) != (folder, number) or not number:
-            # A running process has just deleted or replaced it.
+            # Another process has just deleted or replaced the step.
             return load_newest(checkpoints_dir, run_id=run_id, into=into, only=only, up_to=up_to, comm=comm)
     if passed:
         reasons = "; ".join(map(str, passed))

@@ -33,7 +33,8 @@ class ShardFile:
 class Slice:
     """A part of a tensor: bytes [begin, end) of a file contain the block at `offsets` with `shape`.
 
-    If a tensor has several slices, both refer to its matrix: all axes but the last are merged into rows.
+    If a tensor has several slices, offsets and shape refer to the tensor as a matrix: all axes but the last are merged
+    into rows.
     """
 
     file: str
@@ -68,7 +69,7 @@ def slice_of(
     place: tuple[int, int],
     crcs: tuple[int, ...],
 ) -> Slice:
-    """Return the slice with elements [begin, end) of a tensor of this shape."""
+    """Return the slice that contains elements [begin, end) of a tensor of this shape."""
     begin, end = elements
     stored = part_shape(shape, end - begin)
     offsets = (begin // row_of(shape), *(0,) * (len(stored) - 1)) if stored else ()

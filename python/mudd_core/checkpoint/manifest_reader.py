@@ -1,4 +1,4 @@
-"""Read manifest.json: every value is checked before it is used, and a newer major version is rejected by name."""
+"""Read manifest.json: every value is checked before it is used, and a newer major version is rejected."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ class _Decoder:
         )
 
     def file_name(self, name: str) -> str:
-        # Bare names only: nothing outside the step's folder is ever opened.
+        # Accept only bare names, so that nothing outside the step's folder is ever opened.
         if not _FILE_NAME.fullmatch(name):
             self.refuse(f"lists the file {name!r}, which is not a bare name")
         return name

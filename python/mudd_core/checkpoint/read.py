@@ -57,7 +57,10 @@ def read_tensors(folder: Path, manifest: Manifest, wanted: Callable[[str], bool]
 
 
 def _own(part: StatePart, turn: int, comm: Comm | None) -> list[StatePart]:
-    """Return what this rank reads of a part: all of it, or some rows if the ranks of a node share its memory."""
+    """Return the pieces of a part that this rank reads.
+
+    These are the whole part, or some rows if ranks of a node share its memory.
+    """
     if comm is None or not part.shared or comm.node_size == 1:
         return [part]
     rows = part.array.size // part.row

@@ -54,7 +54,7 @@ def save(
     job = _Job(Path(checkpoints_dir), step, plan_writes(held, shard_bytes, comm))
     arrays = _Arrays(held)
     own = job.plan.files[comm.rank if comm else 0]
-    writer: list[_core.AtomicFolder] = []  # of rank 0
+    writer: list[_core.AtomicFolder] = []  # used only on rank 0
     try:
         there, job.others = on_first(comm, job.prepare)  # all ranks raise the same error
         if there and _already_saved(job, own, arrays, (run_id, config_hash, state), comm):
@@ -100,7 +100,7 @@ class _Job:
         self.others = False
 
     def prepare(self) -> tuple[bool, bool]:
-        """Return whether the step exists already, and whether there are others."""
+        """Return (the step exists already, other steps exist)."""
         _core.make_folders(str(self.directory))
         _core.restore_set_aside(str(self.directory))
         steps, strange = scan(self.directory)
@@ -129,7 +129,7 @@ class _Job:
 
 
 class _Arrays:
-    """The memory of this rank's parts."""
+    """The memory that contains this rank's parts."""
 
     def __init__(self, parts: Sequence[StatePart]) -> None:
         self._parts: dict[str, list[StatePart]] = {}

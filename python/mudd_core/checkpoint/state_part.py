@@ -93,7 +93,8 @@ class LaterPart(StatePart):
         return StatePart(self.name, self.global_shape, begin, made)
 
 
-# The description of a part: name, dtype, shape of the tensor, begin and end; from another rank it has JSON lists.
+# The description of a part: name, dtype, shape of the tensor, begin and end; a description from another rank has lists,
+# because it was sent as JSON.
 Described = tuple[str, str, list[int], int, int]
 
 

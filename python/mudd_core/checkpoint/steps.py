@@ -76,7 +76,7 @@ def list_steps(directory: Path | str) -> list[int]:
 
 
 def recover(directory: Path | str) -> list[str]:
-    """Clean up after killed writers: finish replacements and remove temporary folders; return the names of these.
+    """Clean up after killed writers: finish replacements and remove temporary folders. Return the removed names.
 
     Call it once at the start of a run, under the lock of its work directory. A folder that a running writer has locked
     stays.

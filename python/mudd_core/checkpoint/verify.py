@@ -123,7 +123,7 @@ def keep_last(
 ) -> list[int]:
     """Delete a run's steps up to saved_step; return the deleted ones.
 
-    The newest `keep` (0: all), `spare`, multiples of `every` and the steps in `always` stay.
+    These steps stay: the newest `keep` (0: all), `spare`, multiples of `every`, and the steps in `always`.
 
     best_first: steps in the order of their validation losses; the first of them that exists stays too. saved_step is
     read back and verified first. If it does not verify, raise FormatError and delete nothing; so at least one verified

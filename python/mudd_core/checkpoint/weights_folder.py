@@ -27,7 +27,7 @@ from mudd_core.checkpoint.write_plan import width
 
 @dataclass(frozen=True)
 class Later:
-    """A tensor to write: its safetensors type, its shape, and a function that computes its elements at that time."""
+    """A tensor to write: its safetensors type, its shape, and a function that computes its elements on demand."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -171,7 +171,7 @@ def _places(index: Path) -> dict[str, str] | None:
         return None
     try:
         places = json.loads(read_text(index))["weight_map"]
-        _ = sorted(set(places.values()))  # only strings can be sorted
+        _ = sorted(set(places.values()))  # TypeError unless all values are strings
         return dict(places)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise FormatError(str(index), 0, f"not an index of safetensors files ({error})") from error

@@ -15,7 +15,8 @@ LONGEST_MESSAGE = 1 << 30
 class Comm:
     """The collective calls of a rank. All ranks make the same calls in the same order, each from one thread at a time.
 
-    core: the Comm of the C++ core. debug: ranks compare the places of their calls; RuntimeError contains both places.
+    core: the Comm of the C++ core. debug: ranks compare the places of their calls, and raise RuntimeError with both
+    places if they differ.
     """
 
     def __init__(self, core: _core.Comm, debug: bool = False) -> None:
@@ -64,7 +65,7 @@ class Comm:
     def close(self, patience: float = 0.0) -> bool:
         """Leave the job after all files are closed; this must be the last call on every rank.
 
-        patience: seconds to wait for the other ranks, 0 = without limit. Return True if they came; False after a
+        patience: seconds to wait for the other ranks, 0 = without limit. Return True if they arrived; False after a
         failure.
         """
         return bool(self.core.close(patience))

@@ -20,9 +20,9 @@ from mudd_core.dist.comm import LONGEST_MESSAGE, Comm, alone
 LAUNCHERS = ("OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK")
 # With less shared memory than this on a host, shared-memory windows are not worth their cost.
 _LEAST_SHARED = 128 << 20
-_LAST_PATIENCE = 2.0  # seconds, for ranks that end without close()
+_LAST_PATIENCE = 2.0  # seconds to wait for ranks that end without close()
 _JOIN_SECONDS = 60.0
-_AGREEMENT_SECONDS = 20.0  # after the limit, so that rank 0 can name the rank that differs
+_AGREEMENT_SECONDS = 20.0  # seconds after the limit, in which rank 0 can name the rank that differs
 
 
 def launched(
@@ -39,9 +39,9 @@ def launched(
     node: "host", or "rank" to treat every rank as a separate host, which exchanges messages and not memory.
     hang_timeout: seconds without a sign of life until the job ends with exit code 70; 0: never. join_timeout: seconds
     in which all ranks must join, each with the same arguments here. shared_bytes: shared memory that a host will need;
-    with less, every rank is treated as a separate host. Raise UserError if the launcher started more processes than MPI
-    knows of. If the ranks' arguments differ, raise UserError on rank 0 and ReportedElsewhereError on the others. Call
-    this once in a process. When the launcher is killed, so is this process.
+    if the host has less, every rank is treated as a separate host. Raise UserError if the launcher started more
+    processes than MPI knows of. If the ranks' arguments differ, raise UserError on rank 0 and ReportedElsewhereError on
+    the others. Call this once in a process. If the launcher is killed, this process ends too.
     """
     if node not in ("host", "rank"):
         raise UserError(f"[dist] node: expected host or rank, got '{node}'")

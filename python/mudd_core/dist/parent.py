@@ -11,7 +11,7 @@ from pathlib import Path
 
 # The process id of launch.py --ranks; mpirun passes it only to the ranks of its host.
 JOB_PROCESS = "MUDD_JOB_PROCESS"
-_ORDERLY_SECONDS = 3.0  # for mpirun to end its ranks, after launch.py has ended
+_ORDERLY_SECONDS = 3.0  # seconds that mpirun has to end its ranks after launch.py has ended
 _MPIRUN = ("mpirun", "orterun")
 
 
@@ -21,7 +21,8 @@ def follow() -> None:
     try:
         files = [os.pidfd_open(parent)]
     except OSError:
-        files = []  # ended already, or a kernel without pidfd, on which only MPI notices the loss of mpirun
+        # The launcher has ended already, or the kernel lacks pidfd. Then only MPI notices the loss of mpirun.
+        files = []
     if os.getppid() != parent:
         _end()
     if not files:
@@ -39,14 +40,14 @@ def follow() -> None:
 
 def _watch(parent: int, files: list[int]) -> None:
     if files[0] not in _ended(files, None):
-        # launch.py was killed. mpirun has got a SIGTERM, but ignores one that comes while it starts its ranks.
+        # launch.py was killed. mpirun has received SIGTERM, but ignores it while it starts its ranks.
         _ended(files[:1], _ORDERLY_SECONDS)
         _end(parent)
     _end()
 
 
 def _ended(files: list[int], seconds: float | None) -> list[int]:
-    """Return the processes that have ended, as soon as one has; empty after `seconds`."""
+    """Wait until a process ends. Return the pidfds of all that have ended; an empty list after `seconds`."""
     poll = select.poll()
     for file in files:
         poll.register(file, select.POLLIN)
@@ -61,7 +62,7 @@ def _name(process: int) -> str:
 
 
 def _end(parent: int | None = None) -> None:
-    """Kill mpirun, if it is still this process's parent, and this process. That leaves no file half written."""
+    """Kill mpirun, if it is still this process's parent, and this process. This leaves no half-written file."""
     if parent is not None and os.getppid() == parent:
         with contextlib.suppress(OSError):
             os.kill(parent, signal.SIGKILL)

@@ -23,7 +23,7 @@ def others() -> str:
 
 
 def first() -> bool:
-    """Return True if this is the lowest rank of this host with its command line, the one that prints."""
+    """Return True if this is the lowest rank of this host with its command line. Only that rank prints."""
     commands = _commands()
     mine = commands.get(_own())
     return mine is None or _own() == min(rank for rank, argv in commands.items() if argv == mine)

@@ -14,7 +14,7 @@ from mudd_core.base.types import Array
 if TYPE_CHECKING:
     from mudd_core.graph.operators import Operators
 
-_said: list[bool] = []  # for the warning below: once in a process
+_said: list[bool] = []  # not empty after the warning below was printed; it appears once in a process
 
 
 def as_array(data: npt.ArrayLike) -> Array:

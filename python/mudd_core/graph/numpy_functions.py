@@ -57,7 +57,7 @@ class NumpyFunctions:
 if not TYPE_CHECKING:
 
     def _numbers(given, found):
-        """Return the arguments with arrays in place of tensors; record in `found` if each wants a gradient."""
+        """Return the arguments with arrays in place of tensors; record in `found` whether each wants a gradient."""
         if isinstance(given, NumpyFunctions):
             found.append(given.wants_gradient)
             return np.asarray(given)

@@ -215,7 +215,7 @@ def _lengths(given: Sequence[int | Sequence[int]]) -> tuple[int, ...]:
 def _whole(
     name: str, given: Sequence[Operators | None], constants: Sequence[Array | None]
 ) -> tuple[bool, ...]:
-    """Return for each value True if all rows of the result read all of it; empty if shards cannot be computed apart.
+    """Return for each value True if all rows of the result read all of it; empty if the shards are not separable.
 
     The first axis of the result is the batch. A value with the same first axis is read row by row.
     """

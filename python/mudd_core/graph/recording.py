@@ -78,10 +78,10 @@ class Scope(Protocol):
         """Return the adapter of the linear layer of this name, None if it has none."""
 
     def sow(self, name: str, value: Like) -> Like:
-        """Record the value under this name if the scope captures it; return it, or the one that replaces it."""
+        """Record the value under this name if the scope captures it; return the value, or its replacement."""
 
     def sow_made(self, name: str, make: Callable[[], Like]) -> None:
-        """Call `make` and record what it returns, if the scope captures this name."""
+        """If the scope captures this name, call `make` and record its result."""
 
     def on_path(self, name: str) -> bool:
         """Return True if the model must compute with this value, because it is patched or its gradient is captured."""

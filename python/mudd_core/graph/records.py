@@ -25,7 +25,7 @@ _order = itertools.count()
 
 
 class Call(Protocol):
-    """The interface of an op that has run, which is one of the core or a function of NumPy."""
+    """The interface of an op that has run, either an op of the core or a function of NumPy."""
 
     def backward(
         self,

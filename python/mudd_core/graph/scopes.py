@@ -45,8 +45,8 @@ def cached(length: int) -> Iterator[None]:
 def precision(name: str) -> AbstractContextManager[None]:
     """Compute ops as in a graph of this precision, "fp32" or "bf16", inside the `with` block.
 
-    Arrays stay float32. In bf16, results that a graph would store in bf16 are rounded to bf16 values. Raise ValueError
-    for another name, at the call.
+    Arrays stay float32. In bf16, results that a graph would store in bf16 are rounded to bf16 values. The call itself
+    raises ValueError for another name.
     """
     if name not in COMPUTE:
         raise ValueError(f"[precision] name: expected one of {', '.join(COMPUTE)}, got {name!r}")

@@ -80,6 +80,6 @@ def to_residual(config: Config, h: Like, name: str, x_BTD: Like) -> Like:
 
 
 def dropped(rate: float, place: str, x: Like, residual: Like | None = None) -> Like:
-    """Return residual + dropout(x), with random draws keyed by the place in the model; without dropout at rate zero."""
+    """Return residual + dropout(x), with random draws keyed by the place in the model; rate 0 drops nothing."""
     made: Like = ops.dropout(x, residual, rate=rate, purpose=f"dropout.{place}") if rate else x
     return made

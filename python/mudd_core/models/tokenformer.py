@@ -48,7 +48,7 @@ def with_positions(config: Config, x_BTD: Like, batch: Batch, std: float) -> Lik
 
 
 def norm(config: Config, x_BTD: Like) -> Like:
-    """Return the LayerNorm in front of a branch: without parameters, but in the baseline with a gain and a bias."""
+    """Return the LayerNorm before a branch. Only the baseline's LayerNorm has parameters: a gain and a bias."""
     if config.block == "dense":
         return final_norm(config, x_BTD, 1.0, "norm")
     made: Like = ops.layer_norm(x_BTD, eps=config.norm_eps)

@@ -204,8 +204,8 @@ def text_chart(
 ) -> str:
     """Return a chart of characters with the end values of both axes; later series of (mark, points) cover earlier ones.
 
-    width: columns of the whole chart; 0: an area of COLUMNS. meeting: the mark at which several series meet. A series
-    with the mark FINE is a line of braille dots, which only a UTF-8 terminal shows.
+    width: columns of the whole chart; 0: an area of COLUMNS. meeting: the mark of a cell that several series share. A
+    series with the mark FINE is a line of braille dots, which only a UTF-8 terminal shows.
     """
     middle = math.sqrt(y.low * y.high) if y.log else (y.low + y.high) / 2
     labels = dict(zip((0, ROWS // 2, ROWS - 1), tick_labels((y.high, middle, y.low)), strict=True))

@@ -24,7 +24,7 @@ def visible(text: str) -> str:
 
 
 def visible_line(text: str) -> str:
-    """Return the same as visible(), with line feeds and tabs escaped too, for a value inside a line."""
+    """Return the string as visible() does, with line feeds and tabs escaped too, for a value inside a line."""
     return text.translate(_IN_ONE_LINE)
 
 

@@ -15,7 +15,7 @@ _NARROWEST, _WIDEST = 40, 160
 
 @dataclass(frozen=True)
 class Screen:
-    """width: columns of a line. fine: True for a terminal that shows braille characters."""
+    """Properties of a terminal. width: columns of a line. fine: True if the terminal shows braille characters."""
 
     width: int = PLAIN_WIDTH
     fine: bool = False
