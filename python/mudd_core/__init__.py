@@ -45,8 +45,7 @@ __version__ = "0.1.0"
 
 
 def _openmp_library() -> str:
-    """Return the OpenMP runtime that `_core` links to: its path in a wheel, otherwise the system's library name.
-    """
+    """Return the OpenMP runtime that `_core` links to: its path in a wheel, else the system's library name."""
     wheel = os.path.join(os.path.dirname(os.path.dirname(__file__)), "mudd_core.libs")
     found = [name for name in os.listdir(wheel) if name.startswith("libgomp")] if os.path.isdir(wheel) else []
     return os.path.join(wheel, found[0]) if found else "libgomp.so.1"

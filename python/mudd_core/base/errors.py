@@ -89,7 +89,10 @@ def write_error(path: object, error: OSError) -> SaveError:
     return SaveError(f"[save] {path}: {write_reason(error)}")
 
 
-_UNMAPPED = ("failed to map segment", "cannot allocate memory")  # messages of the dynamic loader if memory is full
+_UNMAPPED = (
+    "failed to map segment",
+    "cannot allocate memory",
+)  # messages of the dynamic loader if memory is full
 
 
 def is_full_memory(error: BaseException) -> bool:

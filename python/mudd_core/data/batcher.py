@@ -16,7 +16,7 @@ class Batcher:
     """Sequences of a split by global sample index; cpp/mudd/data/batcher.h defines their order.
 
     train: the sample index is unbounded, and `rows` samples are one epoch. valid: samples 0 .. rows - 1 predict every
-    token after the first once; later samples are padding only. Raise UserError if the split is too short.
+    token after the first exactly once; later samples contain only padding. Raise UserError if the split is too short.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Batcher:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """Names of further arrays, which this source does not have."""
+        """The names of further arrays: none for this source."""
         return ()
 
     def batches(self, epochs: int) -> int:

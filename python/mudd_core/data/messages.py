@@ -15,7 +15,7 @@ import numpy.typing as npt
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.types import Array
 
-# The ways to turn a document into ids. plain: the ids alone. end: the ids, then EOS. ends: BOS, the ids, EOS. template:
+# The ways to turn a document into ids. plain: only the ids. end: the ids, then EOS. ends: BOS, the ids, EOS. template:
 # as the tokenizer's post-processing template defines. ids: the documents are int64 ids already.
 Frame: TypeAlias = Literal["plain", "end", "ends", "template", "ids"]
 
@@ -89,13 +89,13 @@ def receive(pipe: IO[bytes]) -> Message | None:
 
 
 def joined(rows: Sequence[Array], dtype: npt.DTypeLike) -> list[Array]:
-    """Return the lengths of the arrays and all their values in one array."""
+    """Return two arrays: the lengths of the given arrays, and all their values."""
     lengths = np.array([row.size for row in rows], np.int64)
     return [lengths, np.concatenate([np.empty(0, dtype), *rows])]
 
 
 def fault_of(error: BaseException) -> Head:
-    """Return the header that carries an error to the run, which raises it again."""
+    """Return the header that sends an error to the run, which raises it again."""
     if isinstance(error, FormatError):
         return {"error": "format", "path": error.file, "offset": error.offset, "text": error.reason}
     if isinstance(error, UserError):
@@ -107,7 +107,7 @@ def fault_of(error: BaseException) -> Head:
 
 
 def error_of(head: Head, failed: str) -> Exception:
-    """Return the exception that an answer describes. failed: the text for an error that is not expected here."""
+    """Return the exception that an answer describes. failed: the message for an unexpected error."""
     if head["error"] == "format":
         return FormatError(head["path"], head["offset"], head["text"])
     if head["error"] == "user":
@@ -123,7 +123,7 @@ def answer_parent(serve: Callable[[BinaryIO, BinaryIO], None], ignored: Iterable
     for number in ignored:
         signal.signal(number, signal.SIG_IGN)
     out = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # a library must not print into the answers
+    os.dup2(2, 1)  # so that no library prints into the answers
     try:
         serve(sys.stdin.buffer, out)
     except BrokenPipeError:

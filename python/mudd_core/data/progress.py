@@ -8,11 +8,11 @@ from typing import TextIO
 from mudd_core.base.errors import StopRequestedError
 from mudd_core.base.surroundings import notes_stream
 
-_WIPE = "\r\x1b[K"  # go to the start of the line and clear it
+_WIPE = "\r\x1b[K"  # terminal codes: go to the start of the line and clear it
 
 
 class ConsoleProgress:
-    """A progress display, called with (phase, done, total). `stream`: standard error, or a notebook's output.
+    """A progress display, called with (phase, done, total). `stream`: stderr, or a notebook's output.
 
     On a terminal it rewrites one line, and removes it at the end of each phase. Elsewhere it prints one line: `what`,
     or the first phase if `what` is empty. A call with a total of 0 prints a note, which stays in both cases.

@@ -51,7 +51,7 @@ class Cursor(CursorMembers):
 
 @dataclass(frozen=True)
 class RowShape:
-    """The settings that decide a run's sequences: tokens a sequence, sequences a batch, seed of the order."""
+    """The settings that determine a run's sequences: tokens per sequence, sequences per batch, seed of the order."""
 
     seq_len: int
     batch_size: int
@@ -67,14 +67,17 @@ class Rows(Protocol):
 
     @property
     def rows(self) -> int:
-        """The number of sequences in a training epoch (0 if only its end shows it), or in the validation split."""
+        """The number of sequences in a training epoch, or in the validation split.
+
+        A training epoch has 0 if only reading to the end shows the number.
+        """
 
     @property
     def parts(self) -> tuple[str, ...]:
         """Names of the arrays in addition to inputs and targets, in the order of PARTS."""
 
     def batches(self, epochs: int) -> int | None:
-        """Return the number of whole batches in `epochs` training epochs; None if only the end of the data shows it."""
+        """Return the number of whole batches in `epochs` training epochs; None if only reading to the end shows it."""
 
     def arrays(self, first_sample: int, n_samples: int) -> Mapping[str, Int32]:
         """Return new arrays [n_samples, T] by name.
@@ -91,7 +94,7 @@ class Cursored(Protocol):
         """Return the position of this batch or of an earlier one, as JSON values."""
 
     def go_on(self, cursor: object) -> None:
-        """Continue from a checkpoint's position; a position that cannot be used is ignored."""
+        """Continue from a checkpoint's position; an unusable position is ignored."""
 
 
 @runtime_checkable
@@ -116,14 +119,14 @@ class Masked(Protocol):
 
     @property
     def counted_share(self) -> float:
-        """The fraction of the training targets that contribute to the loss."""
+        """The fraction of the training targets that have a loss."""
 
 
 class Prepared(Protocol):
     """Data that are ready to be read.
 
     fingerprint: identifies the content; a resumed run compares it. seal: a hash of everything that the ids of a run
-    depend on, None if unknown. tokenizer: None if the data are ids alone.
+    depend on; None if unknown. tokenizer: None if the data are ids without text.
     """
 
     @property
@@ -137,7 +140,7 @@ class Prepared(Protocol):
 
     @property
     def valid_bytes_per_target(self) -> float:
-        """The average bytes of validation text for each target; 0 if unknown, as with ids alone."""
+        """The average bytes of validation text per target; 0 if unknown, as for ids without text."""
 
     @property
     def train_tokens(self) -> int:
@@ -145,7 +148,7 @@ class Prepared(Protocol):
 
     @property
     def documents(self) -> tuple[int, int]:
-        """The numbers of documents or records in (training, validation); zeros if they are not counted."""
+        """The numbers of documents or records in (training, validation); zeros if unknown."""
 
     def rows(self, split: Split, shape: RowShape) -> Rows:
         """Return the sequences of a split; raise UserError if it has too few."""

@@ -36,7 +36,7 @@ def check_sources(config: Config) -> None:
 
 
 def _read_text(listing: Listing) -> None:
-    """Raise UserError if a start would reject the text. At most _READ_BYTES bytes are read."""
+    """Raise UserError if a start would reject the text. Read at most _READ_BYTES bytes."""
     if sum(file.size for file in listing.files) <= _READ_BYTES:
         scan_listing(listing)
     elif listing.kind == "file":

@@ -62,7 +62,9 @@ print(json.dumps([[name, plain(getattr(core, name)())] for name in names]))
 """
 BASES = ("ParamStore",)  # classes of _core that a class of the package derives from
 RUN_SECONDS = 10
-MEMORY_SLACK = 64 * 2**10  # KiB that a run may add to the peak of the process, in addition to 4 times its input
+MEMORY_SLACK = (
+    64 * 2**10
+)  # KiB that a run may add to the peak of the process, in addition to 4 times its input
 
 
 def take_modules(folder: str) -> None:

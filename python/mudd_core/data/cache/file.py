@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 FORMAT = "mudd_core token cache 2"
 SPLITS: tuple[Split, Split] = ("train", "valid")
-BLOCK_BYTES = 2**20  # of a checksum, and of a write
+BLOCK_BYTES = 2**20  # bytes that one checksum covers, and bytes of one write
 _TEXTS = ("format", "fingerprint", "corpus_hash", "content_hash", "tokenizer", "tokenizer_hash")
 _COUNTS = ("tokens", "documents", "text_bytes")
 _DATASETS = ("ids", "document_starts")
@@ -39,7 +39,7 @@ def block_crcs(h5: _h5.File, path: str, name: str) -> list[int]:
 
 
 def seal_of(h5: _h5.File, path: str) -> str:
-    """Return the seal of an open tokens.h5: over attributes, and types, lengths and block checksums of the datasets."""
+    """Return the seal of an open tokens.h5, a hash over attributes and each dataset's type, length and checksums."""
     parts: list[Json] = [[name, h5.text(name)] for name in _TEXTS]
     parts += [[name, h5.number(name)] for name in ("vocab_size", "eos_id")]
     for split in SPLITS:
@@ -52,7 +52,7 @@ def seal_of(h5: _h5.File, path: str) -> str:
 
 @dataclass(frozen=True)
 class SplitIds:
-    """The ids of a split in a plain file, since a contiguous dataset needs its length before its first byte.
+    """The ids of a split in a plain file, because a contiguous dataset needs its length before its first byte.
 
     lengths: ids in each document. text_bytes: bytes of the documents' text.
     """

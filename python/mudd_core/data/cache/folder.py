@@ -15,9 +15,9 @@ from mudd_core.data.sources.corpus import Progress
 
 
 def as_it_is(folder: Path, obstacle: Exception) -> TokenCache:
-    """Return a cache of an earlier version that cannot be rebuilt, without checking a checksum of its totals."""
+    """Return a cache of an earlier version that cannot be rebuilt; the checksum of its totals is not checked."""
     cache = open_cache(folder, sealed=False)
-    _ = cache.tokenizer  # checks its vocabulary
+    _ = cache.tokenizer  # loads the tokenizer, which checks its vocabulary
     print(
         f"note: the token cache {folder} is of an earlier version, without a checksum over its totals; it is used as "
         f"it is, since it cannot be rebuilt: {obstacle}",
@@ -32,7 +32,7 @@ def is_current(folder: Path) -> bool:
 
 
 def saved_cache(root: Path, fingerprint: str | None) -> TokenCache | None:
-    """Return the cache that a run was started with; None if there is none of this version."""
+    """Return the cache that a run was started with; None if no cache of this version exists."""
     if fingerprint is None:
         return None
     if len(fingerprint) != 16 or set(fingerprint) - set("0123456789abcdef"):
@@ -69,12 +69,12 @@ def build_locked(root: Path, name: str, build: Callable[[], None], progress: Pro
     except (UserError, SaveError) as e:
         if not old:
             raise
-        return as_it_is(root / name, e)  # a read-only folder, a full disk
+        return as_it_is(root / name, e)  # the folder is read-only, or the disk is full
 
 
 @contextlib.contextmanager
 def locked(root: Path, name: str, progress: Progress) -> Iterator[None]:
-    """Hold an exclusive lock, released at the latest when the process ends; report while another process has it."""
+    """Hold an exclusive lock until the block or the process ends; report while another process has the lock."""
     try:
         root.mkdir(parents=True, exist_ok=True)
         file = open_to_append(root / name)

@@ -35,7 +35,8 @@ from mudd_core.data.tokenizers.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from mudd_core import _h5
 
-FORMAT_UNSEALED = "mudd_core token cache 1"  # without a seal; part of every cache's name, so it stays
+# a cache without a seal; this string is part of every cache's name, so it must not change
+FORMAT_UNSEALED = "mudd_core token cache 1"
 # A cache up to this size is verified when it is opened, a larger one by block at first use.
 EAGER_BYTES = 2**28
 
@@ -94,7 +95,7 @@ class TokenCache:
 
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer, loaded at first use. Raise FormatError if the ids are from another one."""
+        """The tokenizer, loaded at first use. Raise FormatError if another tokenizer produced the ids."""
         name = stored_file(self.tokenizer_name)
         data = b"" if name is None else _read(self.path / name)
         made = stored_tokenizer(self.tokenizer_name, data, str(self.path / (name or "")))
@@ -140,12 +141,12 @@ def is_unsealed(folder: Path) -> bool:
     try:
         with _opened(folder / "tokens.h5") as h5:
             return bool(h5.text("format") == FORMAT_UNSEALED)
-    except FormatError:  # damaged; opening it raises the error
+    except FormatError:  # the cache is damaged; opening it raises the error
         return False
 
 
 def way_out(folder: Path) -> str:
-    """Return the remedy for a damaged cache."""
+    """Return the remedy for a damaged cache, for messages."""
     return f"delete the folder {folder} and run again: it is rebuilt from the text"
 
 

@@ -29,11 +29,13 @@ from mudd_core.data.sources.corpus import Progress
 from mudd_core.data.sources.splits import Sources
 from mudd_core.data.tokenizers.tokenizer import Tokenizer, WithPlaces
 
-_LONGEST = 240  # characters of a rendered text in a message
-_BEFORE = 60  # characters of these before the first difference
+_LONGEST = 240  # characters of a rendered text that a message shows
+_BEFORE = 60  # characters of that text before the first difference
 _AT_ONCE = 64  # conversations that are tokenized in one call
-_CHARACTERS_AT_ONCE = 1 << 20  # in one call: the ids and offsets of a character use some 300 bytes
-_TRIED = 20  # conversations after which a template that makes all of them too large is rejected
+_CHARACTERS_AT_ONCE = (
+    1 << 20
+)  # characters in one call: the ids and offsets of one character use about 300 bytes
+_TRIED = 20  # conversations after which a template is rejected if all of them were too large
 _PARSED = "tool calls have arguments as JSON text; they are read as objects"
 _CHANGED = "earlier answers are changed by the template when later turns follow; they are not trained on"
 _LONG = "conversations are far longer than train.seq_len and are dropped (data.too_long)"
@@ -120,7 +122,10 @@ class Build:
         self.bad = BadRecords(self.settings.bad_records == "drop")
 
     def entries(self) -> Iterator[Entry]:
-        """Yield the examples in the order of the files. Raise UserError at the end for undropped rejected ones."""
+        """Yield the examples in the order of the files.
+
+        Raise UserError at the end for rejected examples that the config does not drop.
+        """
         renderer = Renderer(self.template, self.settings.loss_on, self.longest)
         try:
             ready = self._rendered(renderer)
@@ -133,7 +138,7 @@ class Build:
             self.faults.require_none(self.total)
 
     def _rendered(self, renderer: Renderer) -> Iterator[_Rendered]:
-        """Yield each rendered conversation, its index, its place for messages, its digest, and whether it validates."""
+        """Yield each rendered conversation, its index, its place for messages, its digest, and True for validation."""
         column = messages_column(self.settings.column)
         files = [
             (file, held) for held, some in enumerate((self.found.train, self.found.valid)) for file in some
@@ -149,7 +154,7 @@ class Build:
                     chat = conversation_of(record, column)
                     digest = chat.digest()
                     rendered = renderer.render(chat, place)
-                    require_spans(rendered)  # before tokenizing, which takes seconds for a megabyte
+                    require_spans(rendered)  # done before tokenizing, which takes seconds per megabyte
                     self.counts[_PARSED] += chat.parsed
                     self.counts[_CHANGED] += rendered.changed
                     yield rendered, number, place, digest, bool(held)
@@ -164,7 +169,7 @@ class Build:
         self.progress("rendering conversations", len(files), len(files))
 
     def _require_some(self, error: RefusedError) -> None:
-        """Raise UserError if each of the first conversations becomes too large, since reading all needs minutes."""
+        """Raise UserError if each of the first conversations becomes too large, because reading all takes minutes."""
         large = self.counts[_LONG] + self.faults.counts.get(TOO_MUCH_MEMORY, 0) + 1
         if error.kind in (TOO_LONG, TOO_MUCH_MEMORY) and large == self.total == _TRIED:
             raise UserError(
@@ -191,7 +196,10 @@ class Build:
 
 
 def _groups(ready: Iterator[_Rendered]) -> Iterator[list[_Rendered]]:
-    """Yield the conversations of one tokenizer call: few if they are long, since all their offsets are in memory."""
+    """Yield the conversations of each tokenizer call.
+
+    Long conversations share a call with few others, to save memory.
+    """
     group: list[_Rendered] = []
     characters = 0
     for one in ready:
@@ -213,11 +221,11 @@ def _of_another_layout(place: str, error: NoLayoutError) -> UserError:
 
 
 def require_conversation(path: Path, one: Format, column: str) -> None:
-    """Raise UserError or FormatError if the first record of a file is no conversation. column: as data.column."""
+    """Raise UserError or FormatError if the first record of a file is not a conversation. column: as data.column."""
     if (record := next(records(path, one, filled=False), None)) is not None:
         try:
             conversation_of(record, messages_column(column))
         except NoLayoutError as error:
             raise _of_another_layout(f"example 1 of {path.name}", error) from None
-        except RefusedError:  # is counted when all records are read
+        except RefusedError:  # counted when all records are read
             return

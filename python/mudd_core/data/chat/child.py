@@ -29,7 +29,7 @@ else:  # this script runs without mudd_core
 
     del sys.path[0]
 
-# The date for templates that print the current one: rendered text must not change from day to day.
+# The date for templates that print the current date: the rendered text must not change from day to day.
 FIXED_DATE = (2024, 7, 26)
 _OPEN, _CLOSE = "\ue0f0\ue0f1\ue0f0", "\ue0f1\ue0f0\ue0f1"  # private-use characters around the body of a mark
 

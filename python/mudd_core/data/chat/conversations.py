@@ -54,8 +54,8 @@ class Conversation:
 
     untrained: indices of the answers that the data exclude from the loss. parsed: the number of tool calls whose
     arguments were JSON text. variables: further variables of the template, such as enable_thinking. written: the turns
-    as some templates need them (DeepSeek's), with arguments as strings and null for no content; empty if they do not
-    differ.
+    as some templates (DeepSeek's) need them, with arguments as strings and null for missing content; empty if they do
+    not differ.
     """
 
     messages: list[JsonObject]
@@ -66,7 +66,7 @@ class Conversation:
     written: list[JsonObject] = field(default_factory=list)
 
     def digest(self) -> bytes:
-        """Return SHA-256 of the content; raise RefusedError for half a surrogate pair, which is no valid text."""
+        """Return SHA-256 of the content; raise RefusedError for an unpaired surrogate, which is not valid text."""
         more = [[*self.untrained]] if self.untrained else []
         text = json.dumps(
             [self.messages, self.tools, *more, *([self.variables] if self.variables else [])],
@@ -80,7 +80,7 @@ class Conversation:
 
 
 def messages_column(column: str) -> str:
-    """Return the key of the messages for data.column, whose default is meant for plain text."""
+    """Return the key that contains the messages. The default of data.column is for plain text, so it is replaced."""
     return "messages" if column == "text" else column
 
 
@@ -129,7 +129,7 @@ def conversation_of(record: JsonObject, column: str) -> Conversation:
 
 
 def _variables_of(record: JsonObject) -> JsonObject:
-    """Return the template's variables from `chat_template_kwargs`, which trl reads too."""
+    """Return the template's variables from `chat_template_kwargs`, a key that trl reads too."""
     found = record.get(_VARIABLES)
     if found is None:
         return {}
@@ -142,7 +142,7 @@ def _variables_of(record: JsonObject) -> JsonObject:
 
 
 def _system_of(record: JsonObject, turns: list[JsonObject]) -> list[JsonObject]:
-    """Return the system turn that a record has next to its turns, if any."""
+    """Return the system turn that a record stores in a separate key, if any."""
     named = [name for name in _SYSTEM if record.get(name)]
     if not named:
         return []
@@ -181,7 +181,7 @@ def _way_out(record: JsonObject) -> str:
 
 
 def _turns(value: Json, name: str, role: str = "") -> list[JsonObject]:
-    """Return the messages under a key, without keys whose value is null. role: the role of a plain string."""
+    """Return the messages under a key, without their null values. role: the role of a plain string."""
     if isinstance(value, str) and role:
         return [{"role": role, "content": value}]
     if not isinstance(value, list) or not all(isinstance(turn, dict) for turn in value):
@@ -195,7 +195,7 @@ def _turns(value: Json, name: str, role: str = "") -> list[JsonObject]:
 
 
 def _with_thoughts(turn: JsonObject) -> JsonObject:
-    """Return the turn with its thoughts under the names that templates read, as transformers 5 does."""
+    """Return the turn with its reasoning under the keys that templates read, as transformers 5 does."""
     found = next((turn[name] for name in _THOUGHTS if name in turn), None)
     return turn if found is None else {"thinking": found, **turn, "reasoning_content": found}
 

@@ -1,4 +1,4 @@
-"""Find the characters of a rendered conversation that contribute to the loss, or the reason to reject it.
+"""Find the characters of a rendered conversation that contribute to the loss, or the reason to reject the conversation.
 
 child.py imports this module in a process without mudd_core, so it uses the standard library alone.
 """
@@ -17,7 +17,8 @@ TOO_LONG = "a text that is too long"
 TOO_MUCH_MEMORY = "too much memory"
 REFUSES = "text that the template rejects"
 CHANGES = "a turn that changes the text before it"
-CHANGES_EARLIER = "an earlier answer that later turns change"  # the last answer has a mask
+# later turns would change its text, so only the last answer has a loss
+CHANGES_EARLIER = "an earlier answer that later turns change"
 UNWRITTEN = "a tool call that the template does not write"
 _PROBE = "\ue0f2"  # an answer that no data set contains
 _SAID = ("thinking", "reasoning_content")
@@ -90,7 +91,7 @@ def counted(
     try:
         return _by_turns(render, messages, answers, wanted, whole.text, eos)
     except RefusedError as error:
-        # A later turn of the user may change the last answer. That turn has no loss, so it can be dropped.
+        # A later turn of the user may change the last answer. That later turn has no loss, so it can be dropped.
         if error.kind != CHANGES or answers[-1] + 1 == len(messages):
             raise
         messages = messages[: answers[-1] + 1]
@@ -135,7 +136,7 @@ def _span_of(render: Render, messages: list[Message], at: int, whole: str, eos: 
     if after.startswith(before):
         return len(before), len(after)
     without = render(messages[:at], False).text
-    # The answer may start with the characters that end the prompt. A probe answer shows the position where answers
+    # The answer may start with the same characters that end the prompt. A probe answer shows the position where answers
     # start.
     other: Message = {
         **messages[at],
@@ -146,7 +147,8 @@ def _span_of(render: Render, messages: list[Message], at: int, whole: str, eos: 
     first = min(_shared(before, after), begins)
     if after.startswith(without) and first > len(without):
         return first, len(after)
-    # An answer may remove the thoughts of earlier answers (gpt-oss). It starts after the last prompt in the text.
+    # An answer may remove the reasoning of earlier answers (gpt-oss). The answer starts after the last prompt in the
+    # text.
     prompt = before[len(without) :] if before.startswith(without) else ""
     first = after.rfind(prompt, 0, begins) + len(prompt)
     asked = messages[at - 1].get("content")
@@ -162,7 +164,7 @@ def _shared(first: str, second: str) -> int:
 
 
 def require_parts(messages: list[Message], text: str) -> None:
-    """Raise RefusedError if the template expects strings and drops contents in parts, or prints them as lists."""
+    """Raise RefusedError if the template expects strings and either drops contents in parts or prints them as lists."""
     for number, message in enumerate(messages, 1):
         parts = message.get("content")
         if not isinstance(parts, list):
@@ -192,7 +194,7 @@ def require_calls(render: Render, messages: list[Message]) -> None:
         return
     try:
         text = render(other, False).text
-    except RefusedError:  # the template accepts known names only
+    except RefusedError:  # the template accepts only known names
         return
     written = sum(f"{_PROBE}{number}{_PROBE}" in text for number in range(count))
     if written < count:

@@ -8,7 +8,7 @@ from pathlib import Path
 from mudd_core.base.types import Json, JsonObject
 from mudd_core.data.formats.format import BadRecords, Format
 
-Place = tuple[str, ...]  # the keys that lead to an object; lists add none
+Place = tuple[str, ...]  # the keys that lead to an object; indices of lists are left out
 
 
 class FilledNulls:
@@ -20,7 +20,9 @@ class FilledNulls:
         The nulls of a place come from a table if all objects there have the same keys and some values are null. If
         other objects lack the key, the author wrote the null.
         """
-        self._everywhere = one.by_number is not None and one.by_number.in_groups  # a table of columns
+        self._everywhere = (
+            one.by_number is not None and one.by_number.in_groups
+        )  # the file is a table of columns
         self._places: set[Place] = set()
         if self._everywhere or one.objects is None:
             return

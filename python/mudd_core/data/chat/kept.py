@@ -30,7 +30,10 @@ _BLOCK = 1 << 20
 
 @dataclass(frozen=True)
 class Entry:
-    """An example to store. number: its index in the file, from 1. digest: of the conversation. held: for validation."""
+    """An example to store.
+
+    number: its index in the file, from 1. digest: of the conversation. held: used for validation.
+    """
 
     example: Example
     number: int
@@ -42,9 +45,9 @@ class Entry:
 class Kept:
     """The stored examples of a folder.
 
-    Arrays [n]: lengths in ids; heads, the ids of the system turn, or -1; indices in their files from 1; whether an
-    example is held out; the number of targets with a loss. facts: from the manifest. seal: SHA-256 of the manifest,
-    which contains the hashes of the files.
+    The arrays have an entry for each of the n examples: its length in ids; the number of ids in its system turn, or -1;
+    its index in its file, from 1; whether it is held out; its number of targets with a loss. facts: from the manifest.
+    seal: SHA-256 of the manifest, which contains the hashes of the files.
     """
 
     folder: Path
@@ -136,7 +139,7 @@ def held_out(digests: list[bytes]) -> list[bool]:
 
 
 def open_kept(folder: Path) -> Kept:
-    """Open the examples of a folder; raise FormatError if a file differs from what was written."""
+    """Open the examples of a folder; raise FormatError if a file has changed since it was written."""
     manifest = read_bytes(folder / MANIFEST)
     facts = object_in(folder / MANIFEST)
     hashes = facts.get("files")

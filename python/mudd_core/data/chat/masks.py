@@ -19,7 +19,7 @@ Decode = Callable[[Iterable[int]], str]
 
 @dataclass(frozen=True)
 class Example:
-    """A tokenized conversation: ids [n], whether each has a loss [n], and the ids in its system turn, or -1."""
+    """A tokenized conversation: ids [n], whether each has a loss [n], and the ids in the system turn, or -1."""
 
     ids: Int64
     counts: npt.NDArray[np.bool_]
@@ -88,6 +88,6 @@ def segment_lines(row: Mapping[str, Array], decode: Decode) -> Iterator[str]:
             for number, target in zip([*inputs[1:], -1], targets, strict=True)
         ]
         ids, counts = [inputs[0], *after], [False, *(target >= 0 for target in targets)]
-        if ids[-1] < 0:  # the last id of an example is never an input
+        if ids[-1] < 0:  # the last id of an example is a target only, never an input
             ids, counts = ids[:-1], counts[:-1]
         yield f"example {segment}  {marked(ids, counts, decode)}"

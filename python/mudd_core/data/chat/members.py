@@ -1,4 +1,4 @@
-"""Keys of a record besides the text of its turns: tools, tool calls, and marks that exclude answers from the loss.
+"""Read the keys of a record other than the text of its turns: tools, tool calls, and marks that exclude answers.
 
 Data sets exclude an answer by weight, train, trainable, loss, masked and similar keys.
 """
@@ -10,7 +10,7 @@ import json
 from mudd_core.base.types import Json, JsonObject
 from mudd_core.data.chat.counted import RefusedError
 
-# Each is 0 or 1, or false or true. An answer is trained if the first marks are 1 and the others 0.
+# Each value is 0 or 1, or false or true. An answer is trained if its _TRAINED keys are 1 and its _EXCLUDED keys 0.
 _TRAINED = ("weight", "train", "trainable", "training", "loss", "loss_weight", "loss_scale")
 _NUMBERS = ("weight", "loss_weight", "loss_scale")
 _EXCLUDED = ("masked",)
@@ -27,12 +27,12 @@ def untrained_turns(turns: list[JsonObject]) -> tuple[int, ...]:
 
 
 def without_marks(turn: JsonObject) -> JsonObject:
-    """Return a turn without its marks, which are no part of its text."""
+    """Return a turn without its marks, which are not part of its text."""
     return {name: value for name, value in turn.items() if name not in _OF_TURNS}
 
 
 def require_trained(record: JsonObject) -> None:
-    """Raise RefusedError for a record that is excluded or weighted as a whole."""
+    """Raise RefusedError for a record whose marks or weight apply to all of it."""
     for name in _OF_RECORDS:
         value = record.get(name)
         if value is None or (value == 1 if name in _TRAINED else value == 0):
@@ -70,7 +70,10 @@ def _wanted(name: str) -> str:
 
 
 def tools_of(record: JsonObject) -> list[Json] | None:
-    """Return the tools of a record: `tools`, or the older `functions`. JSON text is parsed, an object is listed."""
+    """Return the tools of a record: `tools`, or the older `functions`.
+
+    JSON text is parsed; a single object becomes a list.
+    """
     if record.get("tools") and record.get("functions"):
         raise RefusedError("tools twice", "it has tools and functions; remove one of them")
     for name in ("tools", "functions"):
@@ -93,7 +96,7 @@ def tools_of(record: JsonObject) -> list[Json] | None:
 
 
 def parse_arguments(turn: JsonObject) -> int:
-    """Parse arguments of tool calls that are JSON text, as templates expect objects; return how many were parsed."""
+    """Parse the arguments of tool calls that are JSON text, because templates expect objects; return the count."""
     calls, count = turn.get("tool_calls"), 0
     for call in calls if isinstance(calls, list) else []:
         function = call.get("function", call) if isinstance(call, dict) else None
@@ -103,7 +106,7 @@ def parse_arguments(turn: JsonObject) -> int:
         try:
             value = json.loads(text)
         except (ValueError, RecursionError):
-            continue  # a string that is no JSON object stays
+            continue  # a string that is not a JSON object stays
         if isinstance(value, dict):
             function["arguments"] = value
             count += 1
@@ -135,7 +138,7 @@ def with_calls(turn: JsonObject) -> JsonObject:
 
 
 def as_written(turns: list[JsonObject]) -> list[JsonObject]:
-    """Return the turns with arguments as strings and null for no content; an empty list if none has calls."""
+    """Return the turns with arguments as strings and null for missing content; an empty list if no turn has calls."""
     if not any(turn.get("tool_calls") for turn in turns):
         return []
     return [_turn_as_written(turn) if turn.get("tool_calls") else turn for turn in turns]

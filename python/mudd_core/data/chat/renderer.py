@@ -1,4 +1,4 @@
-"""Render conversations in a child process with limits, since a template may loop or exhaust the memory."""
+"""Render conversations in a child process with limits, because a template may loop or exhaust the memory."""
 
 from __future__ import annotations
 

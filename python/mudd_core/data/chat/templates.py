@@ -29,7 +29,9 @@ _LONGEST = 1 << 20  # bytes
 
 @dataclass(frozen=True)
 class ChatTemplate:
-    """A Jinja template. variables: special tokens that it may use, by name. name: its origin.
+    """A Jinja template.
+
+    variables: the special tokens that the template may use, by name. name: the origin of the template.
 
     tool_use: the template for conversations with tools; empty if it is the same.
     """
@@ -40,7 +42,7 @@ class ChatTemplate:
     tool_use: str = ""
 
     def identity(self) -> JsonObject:
-        """Return everything that decides the rendered text."""
+        """Return all values that determine the rendered text."""
         of_tools = {"tool_use": _sha256(self.tool_use)} if self.tool_use else {}
         return {"template": _sha256(self.source), "variables": {**self.variables}, **of_tools}
 
@@ -132,7 +134,7 @@ def _variables(configs: list[JsonObject]) -> dict[str, str]:
 
 
 def _usual(tokenizer: Tokenizer) -> dict[str, str]:
-    """Return the BOS and EOS of a tokenizer without a config."""
+    """Return the names of BOS and EOS for a tokenizer without a config."""
     if not isinstance(tokenizer, JsonTokenizer):
         return {}
     names, ids = tokenizer.names(), {"bos_token": tokenizer.bos_id, "eos_token": tokenizer.eos_id}

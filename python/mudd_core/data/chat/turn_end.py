@@ -1,4 +1,4 @@
-"""Find the token with which a chat template ends an answer, and the template's marks that are no single token."""
+"""Find the token that ends an answer in a chat template, and the template's marks that are not single tokens."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from mudd_core.data.chat.renderer import Renderer
 from mudd_core.data.chat.templates import ChatTemplate
 from mudd_core.data.tokenizers.tokenizer import JsonTokenizer, Tokenizer, WithPlaces
 
-_QUESTION, _ANSWER = "Xq", "Yz"  # occurs in no template
+_QUESTION, _ANSWER = "Xq", "Yz"  # strings that occur in no template
 _MARK = re.compile(r"<\|[^|<>\s]{1,40}\|>|</?(?:start|end)_of_(?:turn|text)>")
 
 
 @dataclass(frozen=True)
 class TurnEnd:
-    """The end of an answer by a template. token: its id, None without one. marks: strings that are no single token."""
+    """The end of an answer in a template. token: its id, or None. marks: strings that are not single tokens."""
 
     token: int | None
     marks: tuple[str, ...] = ()
 
     def notes(self, template: str) -> list[str]:
-        """Return lines for the user. template: its name."""
+        """Return notes for the user. template: the template's name."""
         found = []
         if self.token is None:
             found.append(

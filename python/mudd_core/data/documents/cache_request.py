@@ -42,7 +42,8 @@ def build_cache(
 ) -> TokenCache:
     """Build the cache of documents under its lock, unless another process was faster.
 
-    name: of the documents with the tokenizer (fingerprint_of). Raise SaveError if the disk rejects a write.
+    name: the cache's name for these documents and this tokenizer (fingerprint_of). Raise SaveError if the disk rejects
+    a write.
     """
     return build_locked(root, name, lambda: _Build(root, name, source, tokenizer, progress).run(), progress)
 
@@ -65,7 +66,7 @@ class _Build:
         from mudd_core import _core
 
         try:
-            # This process has the lock of the name.
+            # Only this process uses these files, because it has the lock.
             _core.remove_dead_temporaries(str(self._root), self._name)
             spool = Spool(self._work)
             data = self._tokenizer_data()
@@ -85,7 +86,8 @@ class _Build:
                 f"[data.cache_dir] the token cache {self._root / self._name} cannot be written: {e.strerror or e}; "
                 "free some space or choose another data.cache_dir"
             ) from None
-        except (FormatError, UserError):  # the remedy changes the name, so no build would continue this one
+        # the remedy changes the cache's name, so no later build would continue this one
+        except (FormatError, UserError):
             shutil.rmtree(self._work, ignore_errors=True)
             drop_notes(self._root, self._name)
             raise
@@ -152,9 +154,10 @@ class _Build:
             "vocab_size": how.tokenizer.vocab_size,
             "eos_id": how.tokenizer.eos_id,
         }
-        if not form.content:  # then the name depends only on the first and last bytes of files
+        if not form.content:  # the cache's name depends only on the first and last bytes of files
             keep_notes(root, name, totals["sources"])
-            require_unchanged(root, name, self._source.whole_files())  # did they change while they were read?
+            # raises an error if a file changed while it was read
+            require_unchanged(root, name, self._source.whole_files())
         folder = _core.AtomicFolder(str(root), name, str(os.getpid()))
         try:
             work = Path(folder.temporary)
@@ -171,9 +174,9 @@ class _Build:
                 checked, lost = totals["checked"]
                 facts |= {"checked_documents": checked, "lost_documents": lost}
             manifest = form.manifest(facts, totals["train_files"])
-            # Before the name exists, since no later start would delete them.
+            # The cache does not exist yet, and no later start would delete these files.
             shutil.rmtree(self._work, ignore_errors=True)
-            if (root / name).is_dir():  # of an earlier version
+            if (root / name).is_dir():  # a cache of an earlier version
                 folder.seal("cache.json", manifest)
                 folder.replace()
             else:
@@ -183,8 +186,8 @@ class _Build:
 
 
 def _give_back_memory() -> None:
-    """Let malloc return the freed memory to the system."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc
+    """Let malloc return freed memory to the operating system."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # exists in glibc only
     if trim is not None:
         trim(0)
 
@@ -196,7 +199,7 @@ class Origin(Protocol):
         """Return the digest of the documents; None if all of them must be read to compute it."""
 
     def whole_files(self) -> Sequence[Path]:
-        """Return files whose edits may not change the digest; see sources/notes.py."""
+        """Return the files whose edits may leave the digest unchanged; see sources/notes.py."""
 
     def read(self, progress: Progress) -> DocumentSource:
         """Return the documents; raise UserError if there are none."""
@@ -207,7 +210,10 @@ class Origin(Protocol):
 
 @dataclass(frozen=True)
 class CacheRequest:
-    """A request for a token cache. root: the folder of all caches. hint: another remedy if a run's data are gone."""
+    """A request for a token cache.
+
+    root: the folder of all caches. hint: a further remedy if the data of a run are gone.
+    """
 
     root: Path
     origin: Origin
@@ -216,7 +222,7 @@ class CacheRequest:
     hint: str = ""
 
     def names(self, digest: str) -> dict[str, TokenizerSource]:
-        """Return the possible names of the cache with their tokenizers: two if only the documents decide, else one.
+        """Return the possible names of the cache, each with its tokenizer. There are two if the documents must decide.
 
         Raise UserError if the run was started with another name.
         """
@@ -238,7 +244,7 @@ class CacheRequest:
         return open_cache(folder)
 
     def built(self) -> TokenCache:
-        """Return the cache; build it unless reading the documents shows that it exists."""
+        """Return the cache. Build it unless it turns out to exist once the documents are read."""
         if self.how.before_build is not None:
             self.how.before_build()
         console = ConsoleProgress(what=f"preparing a token cache in {self.root}")
@@ -267,7 +273,7 @@ class CacheRequest:
 
 
 def _name_of_texts(names: dict[str, TokenizerSource], source: DocumentSource) -> str:
-    """Return the name of the cache to build; if there are two, long pieces decide."""
+    """Return the name of the cache to build. If there are two, the presence of long pieces in the documents decides."""
     name, *others = names
     if not others:
         return name

@@ -1,4 +1,4 @@
-"""Encode documents in a child process, whose memory returns to the system after a cache is built.
+"""Encode documents in a child process, so that its memory returns to the system after a cache is built.
 
 The library keeps some 100 MiB, and malloc fragments more, which the run would otherwise use until its end. The first
 message to the process has the tokenizer. Each further message has the lengths and bytes of documents, and its answer
@@ -21,7 +21,7 @@ from mudd_core.data.tokenizers.source import TokenizerSource, stored_tokenizer
 from mudd_core.data.tokenizers.streams import TextStream
 from mudd_core.data.tokenizers.tokenizer import Ids, Tokenizer
 
-# With these settings the process needs half of the memory: freed blocks return to the system at once.
+# With these settings the process needs half of the memory, because freed blocks return to the system at once.
 _ENVIRONMENT = {
     "MALLOC_ARENA_MAX": "4",
     "MALLOC_TRIM_THRESHOLD_": "131072",
@@ -40,8 +40,8 @@ class ChildTokenizer:
     ) -> None:
         """Set up without starting the process. data: the content of the tokenizer's file.
 
-        check: called five times a second; an exception from it ends the encoding. `whole` is the tokenizer in this
-        process.
+        check: called five times a second; an exception that it raises ends the encoding. `whole` is the tokenizer in
+        this process.
         """
         self.whole, self._check = tokenizer, check
         self.vocab_size, self.bos_id = tokenizer.vocab_size, tokenizer.bos_id
@@ -58,11 +58,11 @@ class ChildTokenizer:
         return self.whole.encode(text, bos=bos, special_tokens=special_tokens)
 
     def for_prompts(self, stop_ids: Iterable[int] = ()) -> Tokenizer:
-        """Return the tokenizer for prompts, as Tokenizer.for_prompts."""
+        """Return the tokenizer for prompts, as Tokenizer.for_prompts does."""
         return self.whole.for_prompts(stop_ids)
 
     def encode_documents(self, texts: Sequence[bytes], *, template: bool = False) -> list[Ids]:
-        """Encode as Tokenizer.encode_documents; raise UserError if the process has ended."""
+        """Encode documents as Tokenizer.encode_documents does; raise UserError if the process has ended."""
         child = self._child = self._child or self._started()
         arrays = joined([np.frombuffer(text, np.uint8) for text in texts], np.uint8)
         try:
@@ -79,11 +79,11 @@ class ChildTokenizer:
         return [row.astype(np.int64) for row in parted(*found)]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Return the text of ids, as Tokenizer.decode."""
+        """Return the text of ids, as Tokenizer.decode does."""
         return self.whole.decode(ids)
 
     def stream(self, after: Sequence[int] = ()) -> TextStream:
-        """Return a stream of text, as Tokenizer.stream."""
+        """Return a stream of text, as Tokenizer.stream does."""
         return self.whole.stream(after)
 
     def close(self) -> None:
@@ -109,12 +109,12 @@ class ChildTokenizer:
 
 
 def parted(lengths: Array, values: Array) -> list[Array]:
-    """Return the separate arrays of messages.joined."""
+    """Split the values that messages.joined concatenated into separate arrays."""
     return np.split(values, np.cumsum(lengths[:-1])) if lengths.size else []
 
 
 def serve(source: BinaryIO, out: BinaryIO) -> None:
-    """Answer until the other side closes the pipe."""
+    """Answer requests until the other side closes the pipe."""
     told = receive(source)
     if told is None:
         return

@@ -1,8 +1,8 @@
 """Plain text in files: its documents, their token cache, and the note that avoids reading it again.
 
-A cache is named by the hash of the text, so it never becomes stale. Only the note `listing-<source>.json` could: it
-pairs the digest of (name, size, mtime, ctime, inode) of every file with the corpus hash. If the digest differs, the
-text is read and hashed again.
+A cache is named by the hash of the text, so it never becomes stale. Only the note `listing-<source>.json` could become
+stale: it maps the digest of (name, size, mtime, ctime, inode) of every file to the corpus hash. If the digest differs,
+the text is read and hashed again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ from mudd_core.data.tokenizers.source import find_tokenizer
 
 @dataclass(frozen=True)
 class CorpusTexts:
-    """The documents of a split that a scan has found and hashed. files: none, since the corpus hash names them."""
+    """The documents of a split that a scan has found and hashed.
+
+    files: empty, because the corpus hash identifies them.
+    """
 
     split: Split
     documents: tuple[Document, ...]
@@ -73,7 +76,7 @@ class PlainText:
 
     def __init__(self, path: str, root: Path) -> None:
         self.listing = list_files(path, root)
-        self._is_settled = self.listing.is_settled()  # before it is read
+        self._is_settled = self.listing.is_settled()  # measured before the text is read
         source = hashlib.sha256(self.listing.source.encode("utf-8", "surrogateescape")).hexdigest()[:16]
         self._note = root / f"listing-{source}.json"
         self._corpus: Corpus | None = None
@@ -133,7 +136,7 @@ class PlainText:
             "digest": self.listing.digest(),
             "corpus_hash": corpus_hash,
         }
-        with contextlib.suppress(OSError):  # without the note the text is just read again
+        with contextlib.suppress(OSError):  # without the note, the next start only reads the text again
             _core.replace_file(str(self._note), json.dumps(note, indent=1).encode())
 
 
@@ -160,17 +163,17 @@ def prepare(
 ) -> TokenCache:
     """Return the token cache of `settings`; build it if it does not exist.
 
-    fingerprint: the cache that a run was started with. It is opened if it exists, even if the text has changed; if it
-    must be rebuilt from changed text, raise UserError. progress: called with (phase, done, total); the default prints
-    to the terminal. before_build: called before text is read for a new cache; it may raise. access: permits or forbids
-    downloads. Raise UserError for a missing path or a corpus that is empty or too small, and FormatError for a damaged
-    cache or tokenizer.
+    fingerprint: the name of the cache that a run was started with. This cache is opened if it exists, even if the text
+    has changed. Raise UserError if it would have to be rebuilt from changed text. progress: called with (phase, done,
+    total); the default prints to the terminal. before_build: called before text is read for a new cache; it may raise.
+    access: permits or forbids downloads. Raise UserError for a missing path or a corpus that is empty or too small, and
+    FormatError for a damaged cache or tokenizer.
     """
     return text_cache(settings, Preparation(fingerprint, progress, before_build), access)
 
 
 def text_cache(settings: DataSettings, how: Preparation, access: Access) -> TokenCache:
-    """Return the token cache of `settings` with the parameters of a start; see `prepare`."""
+    """Return the token cache of `settings`; `prepare` describes the parameters."""
     root = local_root(settings.cache_dir)
     try:
         if (saved := saved_cache(root, how.fingerprint)) is not None:
@@ -179,9 +182,11 @@ def text_cache(settings: DataSettings, how: Preparation, access: Access) -> Toke
             return _request(root, settings, how, access).cache()
         try:
             return _request(root, settings, replace(how, before_build=None), access).cache()
-        except UserError as e:  # the text has changed or is gone, but the run shall continue
+        except UserError as e:  # the text has changed or is gone, but the run must continue
             return as_it_is(root / how.fingerprint, e)
-    except PermissionError as e:  # of a parent folder; other errors already name the failed operation
+    except (
+        PermissionError
+    ) as e:  # a parent folder is not readable; other errors already name the failed operation
         raise UserError(f"[data.cache_dir] {root}: {e.strerror}") from None
 
 

@@ -1,4 +1,4 @@
-"""Check that documents survive encoding and decoding; if text is lost, the reported bits per byte are too low."""
+"""Check that documents survive encoding and decoding. If text is lost, the reported bits per byte are too low."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from mudd_core.data.documents.source import Frame
 from mudd_core.data.sources.corpus import Split
 from mudd_core.data.tokenizers.tokenizer import ByteTokenizer, Ids, JsonTokenizer, Tokenizer
 
-_MOST_BYTES = 8 << 20  # of the documents of a split that one process decodes
-_EACH_OF = 256  # all of the first documents are checked, then one of _STRIDE
+_MOST_BYTES = 8 << 20  # bytes of one split's documents that one process decodes
+_EACH_OF = 256  # the first 256 documents are all checked, then one of every _STRIDE
 _STRIDE = 16
 
 
@@ -19,7 +19,7 @@ class RoundTrip:
     """A check that decodes some documents of each split and counts those that differ."""
 
     def __init__(self, tokenizer: Tokenizer, frame: Frame, counts: list[int]) -> None:
-        """Set up. counts: documents that were checked and lost in earlier parts of the build."""
+        """Create the check. counts: the numbers of documents that earlier parts of the build checked and lost."""
         # Only the pipeline `text` reports bits per byte, and only foreign tokenizers lose text.
         own = isinstance(tokenizer, ByteTokenizer) or (
             isinstance(tokenizer, JsonTokenizer) and tokenizer.has_own_form
@@ -30,7 +30,7 @@ class RoundTrip:
         self._bytes: dict[Split, int] = {"train": 0, "valid": 0}
 
     def look_at(self, split: Split, text: bytes, ids: Ids) -> None:
-        """Check the document if it is one of the samples. ids: including EOS."""
+        """Check the document if it is one of the samples. ids: the ids of the document, with EOS."""
         number = self._seen[split]
         self._seen[split] += 1
         if self._tokenizer is None or self._bytes[split] >= _MOST_BYTES:
@@ -56,7 +56,7 @@ def lost_documents(cache: TokenCache) -> tuple[int, int]:
 
 
 def loss_note(cache: TokenCache) -> str:
-    """Return the warning about a tokenizer that loses text; empty if all checked documents survive."""
+    """Return the warning about a tokenizer that loses text; an empty string if all checked documents survive."""
     checked, lost = lost_documents(cache)
     if not lost:
         return ""

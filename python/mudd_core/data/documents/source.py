@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class Texts(Protocol):
-    """The documents of a split."""
+    """The documents of one split."""
 
     @property
     def split(self) -> Split: ...
@@ -45,7 +45,7 @@ class Texts(Protocol):
         """Return the documents in parts, which are tokenized one after another."""
 
     def identity(self) -> list[Json]:
-        """Return everything that decides the documents, for a digest."""
+        """Return all values that determine the documents, to compute a digest."""
 
     def whole_files(self) -> Sequence[Path]:
         """Return the files that are read to their end."""
@@ -53,7 +53,9 @@ class Texts(Protocol):
 
 @dataclass(frozen=True)
 class TextFiles:
-    """The files of a split. named, column: of the format. cuts: split a plain text file into several documents.
+    """The files of a split.
+
+    named: the format that the user chose. column: the column of the text. cuts: split a plain text file into documents.
 
     bad: the rule of data.bad_records, with its counts after the files were read.
     """
@@ -124,9 +126,11 @@ def grouped(items: Iterable[T], size_of: Callable[[T], int]) -> Iterator[tuple[T
 class CacheForm:
     """The differences between token caches of documents in files and of plain text.
 
-    content: SHA-256 of all documents; empty if sizes, first and last bytes of files identify them. documents: the
-    number in each split if it is known before reading. header: keys of cache.json before its totals. indent: of
-    cache.json. lists_files: whether cache.json has the number of training documents of each file.
+    content: SHA-256 of all documents; empty if the sizes and the first and last bytes of the files identify them.
+    documents: the number in each split, if it is known before reading. header: the keys of cache.json before its
+    totals.
+    indent: the indentation of cache.json. lists_files: True if cache.json has the number of training documents per
+    file.
     """
 
     content: str = ""
@@ -157,7 +161,7 @@ class DocumentSource:
     form: CacheForm = CacheForm()
 
     def digest(self) -> str:
-        """Return a digest of everything that decides the documents, their frame and their split."""
+        """Return a digest of all values that determine the documents, their frame and their split."""
         if self.form.content:
             return self.form.content
         parts = [t.identity() for t in (self.train, self.valid)]
@@ -176,7 +180,7 @@ class DocumentSource:
         return dropped_of(cache)
 
     def bytes(self) -> int:
-        """Return the total size of all files."""
+        """The total size of all files in bytes."""
         return sum(file.stat().st_size for t in (self.train, self.valid) for file in t.files)
 
 
@@ -213,7 +217,7 @@ def document_source(
 
 
 def framed(tokenizer: Tokenizer, frame: Frame, texts: Sequence[bytes]) -> Iterator[Ids]:
-    """Yield the ids of documents with their frame, one document at a time; raise UserError for an id out of range."""
+    """Yield the framed ids of each document; raise UserError for an id out of range."""
     for row in _framed(tokenizer, frame, texts):
         if row.size and not 0 <= int(row.min()) <= int(row.max()) < tokenizer.vocab_size:
             raise UserError(

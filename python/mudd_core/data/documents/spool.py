@@ -1,8 +1,8 @@
-"""Temporary plain files of ids before they become a token cache; a killed build continues to append to them.
+"""Temporary plain files of ids, from which a token cache is built. After a kill, the next build appends to them.
 
 {train,valid}.ids       ids, uint16 or uint32
 {train,valid}.lengths   uint32, ids of each document
-totals.json             replaced after each part: the totals up to there; a restart truncates the files to them
+totals.json             replaced after each part: the totals so far; a restart truncates the files to these totals
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ENCODE_BYTES = min(2**22, max(2**18, 2**17 * (os.cpu_count() or 1)))
 
 @dataclass(frozen=True)
 class Encoding:
-    """The way in which documents become ids; see DocumentSource. dtype: of the ids in the files."""
+    """The way in which documents become ids; see DocumentSource. dtype: the type of the ids in the files."""
 
     tokenizer: Tokenizer
     frame: Frame
@@ -45,8 +45,9 @@ class Encoding:
 class Totals(TypedDict):
     """The totals of the complete parts.
 
-    group_bytes: the GROUP_BYTES by which documents were divided into parts. bytes: of text, by split. train_files:
-    training documents of each file. sources: the files as they were. files: sizes and CRC-32 of the spool's files.
+    group_bytes: the value of GROUP_BYTES for which documents were divided into parts. bytes: the bytes of text, by
+    split. train_files: training documents of each file. sources: notes of the source files. files: sizes and CRC-32 of
+    the spool's files.
     dropped: the number of bad records, and the message of the first one. checked: the number of decoded documents, and
     how many of them were lost.
     """

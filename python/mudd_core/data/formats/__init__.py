@@ -20,7 +20,7 @@ from mudd_core.data.formats.format import FAIL, BadRecords, Format, Record, ids_
 __all__ = ["FORMATS", "Format", "Record", "documents", "format_of", "only", "rows"]
 
 FORMATS: dict[str, Format] = {name: import_module(f"{__name__}.{name}").FORMAT for name in NAMES}
-_TEXT = FORMATS["text"]  # for every file that has no other format
+_TEXT = FORMATS["text"]  # the format of every file that no other format recognises
 _HEAD = 1 << 16
 
 

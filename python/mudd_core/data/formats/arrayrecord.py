@@ -25,13 +25,13 @@ from mudd_core.data.formats.bounded import BoundedFile, expansion_fault
 from mudd_core.data.formats.format import FAIL, BadRecords, ByNumber, Columns, Format, Record, Value
 from mudd_core.data.formats.tfrecord import example_of, feature_of
 
-# The first 64 bytes of every file: an empty chunk of type `s` between the block's header and the chunk's header.
+# The first 64 bytes of every file: an empty chunk of type `s`, after the headers of the block and of the chunk.
 _SIGNATURE = bytes.fromhex("83af70d10d884a3f0000000000000000400000000000000091bac23c9287e1a9")
-# Marks the last block, which has the position of the index; the package reads a file without it as empty.
+# The mark of the last block, which has the position of the index. The package reads a file without it as empty.
 _INDEX_MARK = varint(0x71930E704FDAE05E)
 
 _FOOT = 2  # chunks after the records: the index, and its position
-_AT_ONCE = 64  # records
+_AT_ONCE = 64  # records that are read in one call
 _PLACE = re.compile(r"at byte (\d+)")
 BLOCK_BYTES = 1 << 16
 _BLOCK_HEADER = 24
@@ -54,7 +54,7 @@ class _Package(Protocol):
 def open_file(path: Path) -> _Package:
     """Return the package's reader; raise FormatError for a damaged file."""
     module = needed("array_record.python.array_record_module", f"[data] {path}", "to read ArrayRecord files")
-    with BoundedFile(path) as file:  # the package explains little about files that it cannot open
+    with BoundedFile(path) as file:  # the package does not say why it cannot open a file
         if file.size < BLOCK_BYTES or file.read(0, len(_SIGNATURE), "the head") != _SIGNATURE:
             raise file.fault(0, "expected an ArrayRecord file, got other bytes or a truncated file")
         last = max(0, file.size - BLOCK_BYTES)
@@ -96,7 +96,7 @@ def payloads(path: Path) -> Iterator[bytes]:
             raise
         raise _damaged(path, error) from None
     finally:
-        with contextlib.suppress(RuntimeError):  # repeats the message of the failed read
+        with contextlib.suppress(RuntimeError):  # close() repeats the error of the failed read
             reader.close()
 
 

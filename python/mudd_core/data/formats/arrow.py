@@ -41,13 +41,13 @@ def open_file(path: Path, file: CappedFile) -> tuple[ArrowReader, list[str]]:
         indexed = file.read(len(_MAGIC)) == _MAGIC
         file.seek(0)
         reader = ipc.open_file(file) if indexed else ipc.open_stream(file)
-        return reader, list(reader.schema.names)  # a name may be invalid UTF-8
+        return reader, list(reader.schema.names)  # raises an error if a name is not valid UTF-8
 
 
 def batches(
     reader: ArrowReader, path: Path, groups: list[int] | None = None
 ) -> Iterator[pyarrow.RecordBatch]:
-    """Yield the fully validated record batches. groups: only these, of a file with an index."""
+    """Yield the fully validated record batches. groups: yield only these batches, of a file with an index."""
     count = getattr(reader, "num_record_batches", None)
     wanted = range(count or 0) if groups is None else groups
     return checked(lambda: reader if count is None else (reader.get_batch(i) for i in wanted), path)

@@ -12,7 +12,7 @@ from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.regular_files import open_binary, open_regular
 
 LONGEST_RECORD = 64 << 20  # bytes of a line or record, decompressed
-_EXPANSION = 200  # decompressed bytes for each compressed byte: text has 3 to 20
+_EXPANSION = 200  # decompressed bytes for each compressed byte; text has 3 to 20
 _FREE = 16 << 20  # decompressed bytes that are always accepted
 
 
@@ -35,7 +35,7 @@ def opened(path: Path) -> BinaryIO:
 
 
 class CappedFile(io.FileIO):
-    """A regular file for a library that reads the size that the file claims; it returns the bytes that exist."""
+    """A regular file for libraries that trust the size that a file claims: a read returns only bytes that exist."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -51,7 +51,7 @@ class CappedFile(io.FileIO):
 
 
 class BoundedFile:
-    """A regular file, read by offset. Raise UserError if it cannot be opened, or OSError if a run `reads_again`."""
+    """A regular file, read by offset. Raise UserError if it cannot be opened; OSError if a run `reads_again`."""
 
     def __init__(self, path: Path, *, reads_again: bool = False) -> None:
         self.path = path

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     import pyarrow
 
 BATCH_ROWS = 256
-_GROUPS_KEPT = 4  # row groups whose values a reader caches
+_GROUPS_KEPT = 4  # row groups whose values a reader keeps in memory
 F = TypeVar("F")  # an open file of pyarrow
 
 
 @contextlib.contextmanager
 def damage_found(path: Path) -> Iterator[None]:
-    """Raise FormatError, in one line, for whatever pyarrow raises."""
+    """Raise FormatError, in one line, for any error that pyarrow raises."""
     try:
         yield
     except FormatError:
@@ -152,7 +152,7 @@ def _complete(
 
 
 def _records(part: pyarrow.RecordBatch, columns: Columns, path: Path, number: int) -> list[Record]:
-    """Return the records of a part of a batch. number: index of its first record, for messages."""
+    """Return the records of a part of a batch. number: the index of the first record, for messages."""
     named = {}
     for name in part.schema.names if columns is None else columns:
         values = _values(part.column(name), name, path, number)
@@ -214,7 +214,7 @@ def in_groups(counts: list[int]) -> Int64:
 class GroupReader(Generic[F]):
     """A reader of records by group; it caches the values of a few groups.
 
-    batches: reads the record batches of some groups from the open file.
+    batches: a function that reads the record batches of some groups from the open file.
     """
 
     def __init__(

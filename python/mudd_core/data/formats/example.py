@@ -1,7 +1,7 @@
 """tf.train.Example: decode and encode the features of a TFRecord or ArrayRecord record.
 
 Messages: Example {features 1}, Features {feature 1: map entries {key 1, value 2}}, Feature {bytes_list 1 | float_list 2
-| int64_list 3}, each list {value 1}; numbers packed or one by one.
+| int64_list 3}, each list {value 1}; numbers are packed or have one tag each.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def encoded(values: Mapping[str, Value]) -> bytes:
 
 
 def _entry(message: bytes, start: int, end: int) -> tuple[str, tuple[int, int]]:
-    """Return (name, range of the value) of an entry of the map."""
+    """Return the name and the range of the value for one entry of the map."""
     name, place = "", (end, end)
     for number, first, last in _blocks(message, start, end):
         if number == 1:

@@ -17,7 +17,7 @@ from mudd_core.base.types import Float32, Int64, JsonObject
 
 Value: TypeAlias = "str | bytes | Int64 | Float32"
 Record = Mapping[str, Value]
-Columns = tuple[str, ...] | None  # None: all
+Columns = tuple[str, ...] | None  # None: all columns
 
 
 class BadRecords:
@@ -29,8 +29,8 @@ class BadRecords:
 
     def __init__(self, drops: bool = False) -> None:
         self.drops = drops
-        self.first = ""  # the message of the first one
-        self._counts: dict[str, int] = {}  # by file
+        self.first = ""  # the message of the first bad record
+        self._counts: dict[str, int] = {}  # counts by file
 
     @property
     def count(self) -> int:
@@ -42,7 +42,7 @@ class BadRecords:
         return sum(self._counts.get(str(file), 0) for file in files)
 
     def begin(self, file: str) -> None:
-        """Reset the count of a file, because it is read again."""
+        """Reset the count of a file before it is read again."""
         self._counts.pop(file, None)
 
     def found(self, error: FormatError) -> None:
@@ -95,8 +95,8 @@ class ByNumber:
     """The functions that read records of a file in any order.
 
     places: returns [n, 2], two integers for each record that the format understands. reader: opens a file for one
-    column. in_groups: reading a record requires its whole row group. fault: the reason why a file can only be read in
-    order, or empty.
+    column. in_groups: reading a record requires its whole row group. fault: returns the reason why a file can only be
+    read in order; empty if there is none.
     """
 
     places: Callable[[Path], Int64]
@@ -111,9 +111,9 @@ class Format:
 
     endings: suffixes of names, in lower case. is_start: whether a file of this format may start with these bytes.
     records: reads a file from its start in bounded memory; it raises UserError if a column is missing everywhere,
-    FormatError for damage. holds: one document a file, records with columns, or only ids. objects: reads records whose
-    values may be lists and objects, None if the format has none. has: whether a file with one of the endings has this
-    format.
+    FormatError for damage. holds: the content of a file: one document, records with columns, or only ids. objects:
+    reads records whose values may be lists and objects, None if the format has none. has: whether a file with one of
+    the endings has this format.
     """
 
     name: str
@@ -135,7 +135,10 @@ def require_columns(path: Path, wanted: Columns, there: list[str]) -> None:
 
 
 def text_of(value: Value | None, path: Path, number: int, column: str) -> str:
-    """Return a string from a record; raise FormatError if it is none. number: of the record, for the message."""
+    """Return the string in a record; raise FormatError if the value is not a string.
+
+    number: index of the record, for messages.
+    """
     if isinstance(value, bytes):
         try:
             return value.decode("utf-8")
@@ -149,7 +152,7 @@ def text_of(value: Value | None, path: Path, number: int, column: str) -> str:
 
 
 def ids_of(value: Value | None, path: Path, number: int, column: str) -> Int64:
-    """Return integers from a record; raise FormatError if they are something else."""
+    """Return the integers in a record; raise FormatError if the value has another type."""
     if isinstance(value, np.ndarray) and value.dtype == np.int64:
         return value.astype(np.int64, copy=False)
     found = "nothing" if value is None else "text" if isinstance(value, str | bytes) else "floats"

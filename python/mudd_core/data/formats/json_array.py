@@ -1,4 +1,4 @@
-"""Objects of a file that is one JSON array, as in Alpaca: read one after another in bounded memory."""
+"""Read the objects of a file that is one JSON array, as in Alpaca, one after another in bounded memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def is_array_start(head: bytes) -> bool:
 
 
 class Elements:
-    """The elements of the array in an open file. Raise FormatError with the position for damage."""
+    """The elements of the array in an open file. Raise FormatError with the position of any damage."""
 
     def __init__(self, path: Path, file: BinaryIO) -> None:
         self._path, self._file = path, file

@@ -1,4 +1,4 @@
-"""JSON objects, one in each line (.jsonl, .json of C4) or in one array, plain or compressed by gzip or zstd."""
+"""Read JSON objects, one per line (.jsonl, .json of C4) or in one array; the file may be compressed by gzip or zstd."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from mudd_core.data.formats.json_array import Elements, is_array_start
 from mudd_core.data.formats.packed import damage_of_packing, is_packed, unpacked
 
 _BLOCK = 8 << 20
-_HEAD = 1 << 12  # bytes that show whether a file is an array
+_HEAD = 1 << 12  # bytes that are read to decide whether a file is an array
 _MARK = b"\xef\xbb\xbf"  # UTF-8 byte order mark, which some Windows editors write first
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
@@ -190,7 +190,7 @@ def _is_start(head: bytes) -> bool:
 def _places_of_lines(path: Path) -> Int64:
     """Return offset and length of each line that is not empty."""
     ends: list[Int64] = []
-    empty: list[int] = []  # candidates: lines that start with white space
+    empty: list[int] = []  # lines that start with white space, which may be empty
     with BoundedFile(path) as file:
         begin = 0
         for at in range(0, file.size, _BLOCK):

@@ -16,7 +16,7 @@ from mudd_core.data.formats.format import FAIL, BadRecords, Columns, Format, Rec
 MAGIC = b"MMIDIDX\0\0"
 KINDS = {1: "<u1", 2: "<i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}
 _HEAD = 34
-_MOST = 1 << 40  # sequences
+_MOST = 1 << 40  # maximum number of sequences
 Int64 = npt.NDArray[np.int64]
 
 
@@ -24,8 +24,9 @@ Int64 = npt.NDArray[np.int64]
 class Index:
     """The content of NAME.idx.
 
-    kind: type of the ids. sizes: ids of each sequence. places: the byte at which each starts in NAME.bin. documents:
-    the sequence with which each document starts; the last entry is the number of sequences.
+    kind: the type of the ids. sizes: the number of ids in each sequence. places: the byte in NAME.bin at which each
+    starts.
+    documents: the first sequence of each document; the last entry is the number of sequences.
     """
 
     kind: np.dtype[np.generic]
@@ -35,7 +36,7 @@ class Index:
 
 
 def pair_of(path: Path) -> tuple[Path, Path]:
-    """Return (NAME.idx, NAME.bin) for either of them, or for NAME."""
+    """Return (NAME.idx, NAME.bin) for a path to either file, or for NAME."""
     name = path.with_suffix("") if path.suffix in (".idx", ".bin") else path
     return Path(f"{name}.idx"), Path(f"{name}.bin")
 
@@ -107,7 +108,7 @@ def kind_for(vocab_size: int) -> tuple[int, np.dtype[np.generic]]:
 
 
 def head_bytes(code: int, sizes: Int64, documents: Int64) -> bytes:
-    """Return the content of NAME.idx for consecutive sequences in NAME.bin."""
+    """Return the content of NAME.idx for sequences that NAME.bin stores one after another."""
     kind = np.dtype(KINDS[code])
     if sizes.size and int(sizes.max()) >= 1 << 31:
         raise FormatError("NAME.idx", 0, "a sequence is longer than 2^31 - 1 tokens")
@@ -119,7 +120,7 @@ def head_bytes(code: int, sizes: Int64, documents: Int64) -> bytes:
 
 
 def _has_index(path: Path) -> bool:
-    """Return whether NAME.idx of a file exists: a .bin file without it has plain ids (formats/tokens.py)."""
+    """Return whether NAME.idx of a file exists. A .bin file without it has plain ids (formats/tokens.py)."""
     return pair_of(path)[0].exists()
 
 

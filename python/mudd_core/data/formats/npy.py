@@ -27,7 +27,7 @@ class NpyHeader:
 
 
 def header_of(file: BoundedFile) -> NpyHeader:
-    """Return the header of an array of integers or floats that fills the rest of the file exactly."""
+    """Return the header of an array of integers or floats. The array must fill the rest of the file exactly."""
     head = file.read(0, 10, "the header of an array")
     if head[:6] != MAGIC or head[6] not in (1, 2, 3):
         raise file.fault(0, "expected a NumPy array file, format version 1 to 3")

@@ -22,11 +22,13 @@ if TYPE_CHECKING:
 _ZSTD_INPUT = 1 << 10  # bytes of one read: a block of four bytes may become 128 KiB
 _BUFFER = 1 << 16
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
-# pzstd writes a skippable frame first; its first byte is in the range.
+# pzstd writes a skippable frame first; the first byte of that frame is in this range.
 _SKIPPABLE = b"\x2a\x4d\x18", range(0x50, 0x60)
-_ZSTD_WINDOW_LOG = 27  # of the largest accepted window: the decompressor allocates it
-_ZSTD_HEADER = 18  # bytes of the longest frame header
-_ZSTD_CHECKSUM = 1 << 2  # in the frame descriptor, the byte after the magic number
+_ZSTD_WINDOW_LOG = (
+    27  # log2 of the largest accepted window in bytes, because the decompressor allocates the window
+)
+_ZSTD_HEADER = 18  # bytes of the longest possible frame header
+_ZSTD_CHECKSUM = 1 << 2  # bit of the frame descriptor, the byte after the magic number
 
 
 class _Zstd(io.RawIOBase):
@@ -94,7 +96,7 @@ def packing_of(head: bytes) -> str | None:
 
 
 def _first_frame(file: BinaryIO) -> bytes:
-    """Return the header of the first frame that has text, or the first bytes of a file of another kind.
+    """Return the header of the first frame that has text, or the first bytes of a file without frames.
 
     The file position is 0 before and after the call.
     """
@@ -146,7 +148,7 @@ def _require_window(path: Path, head: bytes) -> None:
 
     try:
         window = zstandard.get_frame_parameters(head).window_size
-    except zstandard.ZstdError:  # reading the file reports it
+    except zstandard.ZstdError:  # reading the file reports the error
         return
     if window > 1 << _ZSTD_WINDOW_LOG:
         log = (window - 1).bit_length()
@@ -175,7 +177,7 @@ def damage_of_packing(path: Path) -> Iterator[None]:
 
 
 def _damaged(path: Path, error: Exception) -> FormatError:
-    if "too much memory" in str(error):  # of a frame after the first one
+    if "too much memory" in str(error):  # for a frame after the first one
         cure = f"zstd -d --long=31 {shlex.quote(str(path))}"
         return FormatError(
             str(path), 0, f"a frame has a window of more than 128 MiB; unpack the file: {cure}"

@@ -1,6 +1,6 @@
 """Parquet files, read with pyarrow one row group at a time; page checksums are verified if the file has them.
 
-With a dictionary, a short file may repeat a long value in every row, so its size limits the rows of a batch.
+A dictionary lets a short file repeat a long value in every row, so the size of the values limits the rows of a batch.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
 _MAGIC = b"PAR1"
 _BATCH_BYTES = 64 << 20
 _NUMBER_BYTES = 8
-_PAGE_HEADER = 16  # bytes with the type and the size of a page
+_PAGE_HEADER = 16  # bytes that contain the type and the size of a page
 _BYTE_ARRAY = 6  # Type in parquet.thrift: text and bytes
 _TAIL = 8  # bytes: the size of the footer, and the magic
 
 
 def open_file(path: Path, file: CappedFile) -> tuple[ParquetFile, list[str]]:
-    """Return the file, opened by pyarrow, and the names of its columns. Close `file` after it."""
+    """Return the file, opened by pyarrow, and the names of its columns. Close `file` after the reader."""
     parquet = needed("pyarrow.parquet", f"[data] {path}", "to read Parquet files")
     with damage_found(path):
         made = parquet.ParquetFile(file, page_checksum_verification=True, memory_map=False, pre_buffer=False)
-        return made, list(made.schema_arrow.names)  # a name may be invalid UTF-8
+        return made, list(made.schema_arrow.names)  # raises an error if a name is not valid UTF-8
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def _whole(fields: dict[int, Value], number: int) -> int:
 
 
 def _column(chunk: Value) -> _Column:
-    """Return a ColumnChunk of parquet.thrift, whose field 3 is its ColumnMetaData."""
+    """Decode a ColumnChunk of parquet.thrift, whose field 3 is the ColumnMetaData."""
     fields = chunk.get(3) if isinstance(chunk, dict) else None
     path = fields.get(3) if isinstance(fields, dict) else None
     if (
@@ -111,7 +111,7 @@ def _row_groups(stream: CappedFile, path: Path) -> list[tuple[int, list[_Column]
 
 
 def _rows_at_once(rows: int, found: list[_Column], stream: CappedFile, columns: Columns, path: Path) -> int:
-    """Return how many rows to decode at once: about _BATCH_BYTES even if all have the largest value.
+    """Return the number of rows to decode at once: at most about _BATCH_BYTES, even if each row has the largest value.
 
     Raise FormatError if the column expands more than text does.
     """
@@ -141,7 +141,7 @@ def _page_bytes(header: bytes) -> int:
 def batches(
     file: ParquetFile, stream: CappedFile, columns: Columns, path: Path, groups: list[int] | None = None
 ) -> Iterator[pyarrow.RecordBatch]:
-    """Yield the fully validated record batches. groups: only of these row groups."""
+    """Yield the fully validated record batches. groups: yield only these row groups."""
     wanted = None if columns is None else list(columns)
 
     def read() -> Iterator[pyarrow.RecordBatch]:

@@ -1,4 +1,4 @@
-"""Plain UTF-8 text: a file is one record, `text`. Other bytes are an error, which suggests a conversion."""
+"""Read plain UTF-8 text: a file is one record, `text`. Other encodings raise an error that suggests a conversion."""
 
 from __future__ import annotations
 

@@ -83,7 +83,10 @@ def example_of(payload: bytes, columns: Columns, path: Path, offset: int, number
 
 
 def feature_of(payload: bytes, name: str, path: Path, offset: int, number: int) -> Value:
-    """Return one feature; raise FormatError if it is missing, because the pipeline needs it, not the user."""
+    """Return one feature.
+
+    Raise FormatError, not UserError, if it is missing, because the pipeline and not the user names it.
+    """
     try:
         record = features(payload, (name,))
     except MessageError as error:
@@ -95,7 +98,7 @@ def feature_of(payload: bytes, name: str, path: Path, offset: int, number: int) 
 
 
 def records(path: Path, columns: Columns, bad: BadRecords = FAIL) -> Iterator[Record]:
-    """Yield the Examples of a file. A record is bad if its payload is; a damaged length ends the reading."""
+    """Yield the Examples of a file. A damaged payload is a bad record; a damaged length ends the reading."""
     with BoundedFile(path) as file:
         for number, at in enumerate(offsets(file)):
             try:

@@ -1,4 +1,4 @@
-"""Structures of Thrift's compact protocol, as far as the footer of a Parquet file needs them.
+"""Read structures in Thrift's compact protocol, as far as the footer of a Parquet file needs them.
 
 The format follows the specification of Apache Thrift. pyarrow ends the whole process on some damaged column metadata,
 so this module reads the values that a reader needs before it decodes.
@@ -16,7 +16,7 @@ _DEEPEST = 32  # nesting of structures: a footer has eight levels
 
 
 class Compact:
-    """A reader of consecutive values. Raise ValueError if the bytes are no such structure, or end within it."""
+    """A reader of consecutive values. Raise ValueError if the bytes are not such a structure, or end within it."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -72,7 +72,9 @@ class Compact:
         return [self._value(kind, depth + 1) for _ in range(count) for kind in (kinds >> 4, kinds & 0x0F)]
 
     def _counted(self, count: int) -> int:
-        if count > len(self._data) - self._at:  # every element has at least one byte
+        if (
+            count > len(self._data) - self._at
+        ):  # every element has at least one byte, so a larger count is damage
             raise ValueError(f"a list of {count} elements does not fit")
         return count
 

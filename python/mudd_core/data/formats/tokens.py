@@ -16,16 +16,16 @@ from mudd_core.data.formats.packed import packing_of
 
 _U16, _U32 = np.dtype("<u2"), np.dtype("<u4")
 _WIDTHS: dict[str, np.dtype[np.generic]] = {".u16": _U16, ".u32": _U32}
-# A file of llm.c starts with 256 int32 values: a magic number, a version, the number of ids.
+# A file of llm.c starts with 256 int32 values: a magic number, a version, the number of ids, and unused ones.
 _LLM_C_HEAD = 1024
 _LLM_C: dict[int, np.dtype[np.generic]] = {20240520: _U16, 20240801: _U32}
-_PROBED = 1 << 16  # bytes
+_PROBED = 1 << 16  # bytes that are read to recognise the type of the ids
 _HEAD = 1 << 12
 
 
 @dataclass(frozen=True)
 class TokenPlace:
-    """The type of a file's ids, the byte offset of the first one, and their number."""
+    """The location of the ids in a file: their type, the byte offset of the first one, and their number."""
 
     kind: np.dtype[np.generic]
     offset: int
@@ -90,7 +90,7 @@ def records(path: Path, columns: Columns, bad: BadRecords = FAIL) -> Iterator[Re
 
 
 def _has_ids(path: Path) -> bool:
-    """Return whether a file may contain ids: a .bin may also be compressed or text, which ids do not look like."""
+    """Return whether a file may contain ids. A .bin file may also be compressed or text, which this test rules out."""
     if path.suffix.lower() != ".bin":
         return True
     with BoundedFile(path) as file:
@@ -100,7 +100,7 @@ def _has_ids(path: Path) -> bool:
     try:
         head.decode("utf-8")
     except UnicodeDecodeError as error:
-        return error.start < len(head) - 3  # else the first bytes end inside a character
+        return error.start < len(head) - 3  # otherwise the bytes end inside a character
     return b"\0" in head or len(head) < 64
 
 

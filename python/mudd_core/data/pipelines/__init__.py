@@ -76,9 +76,9 @@ def prepare(
 ) -> Prepared:
     """Return the data of a config; build a token cache if the pipeline needs one and has none.
 
-    fingerprint: of the data that a run was started with; raise UserError if they are gone. progress: called with
-    (phase, done, total); the default prints to the terminal. before_build: called before text is read for a new cache;
-    it may raise.
+    fingerprint: identifies the data that a run was started with; raise UserError if they are gone. progress: called
+    with (phase, done, total); the default prints to the terminal. before_build: called before text is read for a new
+    cache; it may raise.
     """
     config = with_local_sources(config, fingerprint)
     how = Preparation(fingerprint, progress, before_build)
@@ -104,7 +104,7 @@ def test_rows(config: Config, text: Prepared, shape: RowShape) -> Rows:
     if given.tokenizer == "bpe":
         assert isinstance(text, DocumentData)
         given = dataclasses.replace(given, tokenizer=str(text.cache.path / "tokenizer.json"))
-    # So that the training files are not tokenized for a test.
+    # With cache="stream" a test does not tokenize the training files.
     given = dataclasses.replace(given, cache="stream")
     train = dataclasses.replace(config.train, epochs=0)
     return prepare(dataclasses.replace(config, data=given, train=train)).rows("valid", shape)

@@ -88,7 +88,9 @@ class BlocksStreamed(StreamData):
             return filled_rows(rows, rule, PARTS, shape.seq_len, self.vocab_size)
 
         files = len(self.texts.files)
-        all_files = files + len(self.source.valid.files)  # a cache's order also includes the validation files
+        all_files = files + len(
+            self.source.valid.files
+        )  # the order of a cache also includes the validation files
         order = [file for file in _file_order(all_files, shape.seed, shuffled) if file < files]
         return BlockStream(
             self.processes(self.kept),
@@ -132,7 +134,7 @@ def chunks(ranges: Sequence[tuple[int, int]], size: int) -> Iterator[list[tuple[
 
 
 def blocks(runs: Sequence[Run], length: int) -> Iterator[list[Run]]:
-    """Yield blocks of `length` ids, as parts of the runs; the last block may be shorter."""
+    """Yield blocks of `length` ids, each a list of parts of the runs; the last block may be shorter."""
     block: list[Run] = []
     room = length
     for begin, count in runs:

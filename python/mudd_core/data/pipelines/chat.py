@@ -76,7 +76,7 @@ class ChatData:
 
     @property
     def counted_share(self) -> float:
-        """The fraction of targets with a loss in the training examples, before any is truncated."""
+        """The fraction of targets with a loss in the training examples, before truncation."""
         places = self.train.places
         return float(self.kept.counted[places].sum()) / max(1, int((self.kept.lengths[places] - 1).sum()))
 
@@ -148,7 +148,7 @@ class ChatData:
 def prepare(config: Config, how: Preparation) -> ChatData:
     """Return the conversations of the files, rendered and tokenized once.
 
-    Raise UserError if no target has a loss, or if all have without data.loss_on=all.
+    Raise UserError if no target has a loss, or if all targets have one although data.loss_on is not `all`.
     """
     root = local_root(config.data.cache_dir)
     if how.fingerprint is not None and (folder := root / f"chat-{how.fingerprint}").is_dir():
@@ -169,7 +169,7 @@ def prepare(config: Config, how: Preparation) -> ChatData:
     if config.data.bad_records == "drop":
         rule["bad_records"] = "drop"
     longest = bound_for(config.train.seq_len)
-    # Earlier versions kept nulls of tables, and arguments as strings. New runs do not use their caches.
+    # Earlier versions kept the nulls of tables, and stored arguments as strings. New runs do not use their caches.
     if how.fingerprint is None or how.fingerprint != fingerprint_of(files, rule, None):
         rule |= {"chat": 2, "longest": longest, "fails": config.data.too_long == "fail"}
     folder = root / f"chat-{fingerprint_of(files, rule, how.fingerprint)}"
@@ -195,7 +195,7 @@ def _write(folder: Path, build: Build, source: TokenizerSource) -> None:
         beside[name] = source.data
 
     def facts() -> JsonObject:
-        name = build.template.name  # the file name only: a tokenizer's folder may be moved
+        name = build.template.name  # only the file name, because a tokenizer's folder may be moved
         return {
             "tokenizer": source.identity,
             "template": Path(name).name if build.settings.template == "auto" else name,
@@ -239,10 +239,13 @@ def _opened(config: Config, folder: Path) -> ChatData:
 
 
 def _checked(data: ChatData) -> ChatData:
-    """Return the data; raise UserError if no target has a loss, or if all have without data.loss_on=all."""
+    """Return the data.
+
+    Raise UserError if no target has a loss, or if all have one although data.loss_on is not `all`.
+    """
     share, settings = data.counted_share, data.config.data
     if not data.train.places.size:
-        return data  # rows() explains it
+        return data  # rows() raises the error
     if not share or (share == 1 and settings.loss_on != "all"):
         raise UserError(
             f"[data.loss_on] {share:.0%} of the targets contribute to the loss with data.loss_on={settings.loss_on}, "

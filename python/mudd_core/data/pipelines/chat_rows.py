@@ -25,10 +25,13 @@ PARTS = ("positions", "segments")
 
 @dataclass(frozen=True)
 class Chosen:
-    """The examples of a split that fit sequences of T ids. places: their indices. dropped: the count of longer ones."""
+    """The examples of a split that fit sequences of T ids.
+
+    places: the indices of these examples. dropped: the count of longer examples.
+    """
 
     places: Int64
-    slots: Int64  # input ids of each example: all but the last
+    slots: Int64  # the number of input ids in each example: all but the last
     dropped: int
     cut: int
 
@@ -83,14 +86,14 @@ class ChatRows:
         group = np.repeat(np.arange(first.size), np.diff(np.append(first, slots.size)))
         self._groups = np.stack([first[group], np.diff(np.append(first, slots.size))[group]], axis=1)
         self._rows = best_fit(slots, shape.seq_len)
-        if not self._shuffled:  # in the order of their first examples
+        if not self._shuffled:  # keep the order of their first examples
             self._rows.sort(key=lambda row: min(self._examples[place] for place in row))
         self._starts = kept.starts()
         self._file = BoundedFile(kept.folder / IDS, reads_again=True)
 
     @property
     def rows(self) -> int:
-        """The number of sequences in an epoch, the same in each."""
+        """The number of sequences in an epoch; it is the same in each epoch."""
         return len(self._rows)
 
     def batches(self, epochs: int) -> int:
@@ -115,7 +118,10 @@ class ChatRows:
         return cut_left(one, self.shape.seq_len + 1, self._bos_id)
 
     def _place(self, place: int, epoch: int) -> int:
-        """Return the example at a place of the length order; a permutation swaps examples of equal lengths."""
+        """Return the index of the example at a place in the order of lengths.
+
+        A permutation swaps examples of equal lengths.
+        """
         if self._shuffled:
             first, count = self._groups[place].tolist()
             place = first + _core.permute(place - first, count, self.shape.seed, "chat.examples", epoch)
@@ -141,7 +147,7 @@ def best_fit(lengths: Int64, capacity: int) -> list[list[int]]:
     """Return for each sequence the indices of its examples in the length order.
 
     lengths: [n], descending, each from 1 to capacity. An example goes into the first sequence in which it leaves the
-    least space, or into a new one. So the packing depends only on the lengths.
+    least space, or into a new one. The packing therefore depends only on the lengths.
     """
     rows: list[list[int]] = []
     sizes: list[int] = []  # the distinct sizes of free space, ascending
@@ -165,6 +171,6 @@ def best_fit(lengths: Int64, capacity: int) -> list[list[int]]:
 
 
 def falling(lengths: Int64) -> Int64:
-    """Return the order of descending lengths, stable for equal ones."""
+    """Return the indices that sort the lengths in descending order; equal lengths keep their order."""
     order: Int64 = np.argsort(-lengths, kind="stable")
     return order

@@ -48,7 +48,7 @@ class CoreRows:
 
 @dataclass(frozen=True)
 class PackedRows(CoreRows):
-    """Sequences of packed documents; the packing decides how many there are."""
+    """Sequences of packed documents; the packing determines the number of sequences."""
 
     core: _core.PackedRows
 

@@ -31,7 +31,10 @@ from mudd_core.data.tokenizers.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class DocumentData(ABC):
-    """A token cache of documents. frame: the ids around each. hold_out: by hash if there are no eval files."""
+    """A token cache of documents.
+
+    frame: the ids around each document. hold_out: select validation documents by hash, because there are no eval files.
+    """
 
     config: Config
     cache: TokenCache
@@ -65,7 +68,7 @@ class DocumentData(ABC):
 
     @property
     def valid_bytes_per_target(self) -> float:
-        """Return 0: documents are truncated, so the bytes of a target are unknown."""
+        """Return 0: documents are truncated, so the number of bytes per target is unknown."""
         return 0.0
 
     @abstractmethod
@@ -88,7 +91,10 @@ class DocumentData(ABC):
         return lines
 
     def file_ends(self) -> list[int]:
-        """Return 0 and the number of training documents up to the end of each file; validation files have none."""
+        """Return 0, then the number of training documents up to the end of each file.
+
+        Validation files are not included.
+        """
         file = self.cache.path / "cache.json"
         try:
             counts = json.loads(read_bytes(file))["train_files"]
@@ -171,7 +177,7 @@ def _request(
         for warning in source.warnings:
             print(f"warning: [data] {warning}", file=sys.stderr)
     found = tokenizer or find_tokenizer(settings.tokenizer, settings.vocab_size, Access.of(config))
-    # The name by versions in which pipelines did not read special tokens.
+    # The cache's name in versions whose pipelines did not read special tokens.
     earlier = fingerprint_of(source.digest(), found.identity)
     if not spec_of(settings.pipeline).plain_text and how.fingerprint != earlier:
         found = found.reading_names()

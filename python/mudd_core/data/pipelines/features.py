@@ -44,7 +44,7 @@ _COLUMNS = ("input_ids", "attention_mask", "labels")
 
 
 class FeatureRows:
-    """Sequences of a stored array [n, 3, T], read in place."""
+    """The sequences of a stored array [n, 3, T], read in place."""
 
     core = None
     parts = PARTS
@@ -61,7 +61,7 @@ class FeatureRows:
 
     @property
     def rows(self) -> int:
-        """The number of sequences in a validation; for training only the ones in whole batches of an epoch."""
+        """The number of sequences in a validation; in training, only sequences in whole batches of an epoch count."""
         return self._count // self.shape.batch_size * self.shape.batch_size if self._wraps else self._count
 
     def batches(self, epochs: int) -> int:
@@ -86,14 +86,14 @@ def row_length(data: DataConfig) -> int:
     try:
         files = chosen_files(data, "path").files if data.path and "://" not in data.path else ()
         first = next(only(files, data.format).records(files[0], _COLUMNS), None) if files else None
-    except (UserError, FormatError):  # reading the sequences reports the error
+    except (UserError, FormatError):  # a later read of the sequences reports the error
         return 0
     return 0 if first is None else len(first["input_ids"])
 
 
 @dataclass(frozen=True)
 class FeatureData(IdData):
-    """Sequences that are ready to be read. folder: of the stored arrays."""
+    """Sequences that are ready to be read. folder: the folder of the stored arrays."""
 
     folder: Path = Path()
 
@@ -146,7 +146,7 @@ def _row(record: Record, path: Path, number: int, vocab_size: int) -> Int32:
 def _keep(
     files: tuple[Path, ...], one: Format, vocab_size: int, target: Path, how: Preparation, bad: BadRecords
 ) -> int:
-    """Write the sequences of files to an array file by rename; return how many there are."""
+    """Write the sequences of files to an array file, which is renamed when complete; return the number of sequences."""
     temporary = target.with_name(f".{target.name}.{os.getpid()}")
     count, length = 0, -1
     try:
@@ -180,7 +180,7 @@ def _keep(
 def _build(
     root: Path, folder: Path, found: Sources, vocab_size: int, how: Preparation, bad: BadRecords
 ) -> None:
-    """Store the sequences of both splits; raise FormatError and store nothing if a file is damaged or edited."""
+    """Store the sequences of both splits. Raise FormatError and store nothing if a file is damaged or was edited."""
     if how.before_build is not None:
         how.before_build()
     folder.mkdir(parents=True, exist_ok=True)

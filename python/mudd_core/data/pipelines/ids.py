@@ -23,7 +23,7 @@ from mudd_core.data.rows import Pipeline, Preparation, RowShape
 from mudd_core.data.sources.corpus import Split
 from mudd_core.data.sources.splits import sources_of
 
-_HELD_OUT = 20  # without validation files, the last 1 / _HELD_OUT of the ids validates
+_HELD_OUT = 20  # without validation files, the last 1 / _HELD_OUT of the ids is for validation
 _OPEN_FILES = 16
 
 
@@ -38,7 +38,7 @@ class Ids:
         self.first, self.count = 0, int(self._ends[-1])
 
     def cut(self, first: int, count: int) -> Ids:
-        """Return a part of these ids."""
+        """Return the ids [first, first + count) of these ids, without a copy."""
         part = Ids(self.files, self._vocab_size)
         part.first, part.count = self.first + first, count
         return part
@@ -62,7 +62,7 @@ class Ids:
         return np.concatenate(found)
 
     def reopen(self) -> None:
-        """Close all files, so that the next read reopens them; a run has lost one of them."""
+        """Close all files, so that the next read opens them again. Called after a run has lost one of them."""
         while self._open:
             self._open.popitem()[1].close()
 
@@ -81,7 +81,7 @@ def _place(path: Path, vocab_size: int) -> TokenPlace:
 
 
 class IdSequences:
-    """Sequences of T + 1 ids; neighbours share one id. cpp/mudd/data/batcher.h defines their order."""
+    """Sequences of T + 1 ids; consecutive sequences share one id. cpp/mudd/data/batcher.h defines their order."""
 
     core = None
     parts: tuple[str, ...] = ()
@@ -151,7 +151,7 @@ class TokenIdData(IdData):
 
 
 def prepare(config: Config, how: Preparation) -> TokenIdData:
-    """Return the ids of data.path and data.eval_path; without the latter the last twentieth validates."""
+    """Return the ids of data.path and data.eval_path; without data.eval_path the last twentieth is for validation."""
     vocab_size = vocabulary_of(config)
     found = sources_of(config.data, resumed=how.fingerprint is not None)
     if found.format.name != "tokens":

@@ -60,7 +60,7 @@ class IdRows(ABC):
 
 @dataclass(frozen=True)
 class FirstBatch:
-    """The first `size` sequences of other data, repeated."""
+    """The first `size` sequences of other data, repeated without end."""
 
     of: Rows
     size: int
@@ -113,7 +113,7 @@ def vocabulary_of(config: Config) -> int:
 
 
 def fingerprint_of(files: Sequence[Path], rule: Mapping[str, Json], wanted: str | None) -> str:
-    """Return a digest of the files and the rule; raise UserError if a run was started with another one."""
+    """Return a digest of the files and the rule. Raise UserError if the run was started with another digest."""
     parts = [[file_digest(path) for path in files], rule]
     found = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
     require_name(wanted, found)
@@ -130,7 +130,7 @@ def require_validation(files: Sequence[Path], config: Config) -> None:
 
 
 def require_batch(rows: int, shape: RowShape, config: Config) -> None:
-    """Raise UserError if there are fewer sequences than a batch has."""
+    """Raise UserError if there are fewer sequences than one batch needs."""
     if rows < shape.batch_size:
         raise UserError(
             f"[data.path] expected a batch of {shape.batch_size} rows in {config.data.path!r}, got {rows}"

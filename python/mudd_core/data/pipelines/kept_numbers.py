@@ -49,7 +49,7 @@ class Held:
 
 @dataclass(frozen=True)
 class Stored:
-    """An array in a file. offset: of its first byte."""
+    """An array in a file. offset: the offset of its first byte."""
 
     file: BoundedFile
     offset: int
@@ -68,7 +68,7 @@ class _KeptFile(BoundedFile):
     """A file that is closed when its last array is freed."""
 
     def __del__(self) -> None:
-        if getattr(self, "_file", -1) >= 0:  # it was opened
+        if getattr(self, "_file", -1) >= 0:  # the file was opened
             self.close()
 
 
@@ -81,11 +81,11 @@ def write(path: Path, arrays: Iterable[Array], count: int) -> None:
             head = bytearray(_MAGIC.ljust(8 + 16 * count, b"\0"))
             out.write(head)
             for number, array in enumerate(arrays):
-                kept = array.view(_TYPES[array.dtype.itemsize])  # the values are not negative
+                kept = array.view(_TYPES[array.dtype.itemsize])  # valid because no value is negative
                 at = 8 + 16 * number
                 head[at : at + 16] = np.array([kept.itemsize, kept.size], "<i8").tobytes()
                 kept.tofile(out)
-                del array, kept  # before the next array is built
+                del array, kept  # free the array before the next one is built
             out.seek(0)
             out.write(head)
             out.seek(0)

@@ -1,4 +1,4 @@
-"""The pipeline `megatron`: indexed data sets, documents by GPT-NeoX's maps or items in training order.
+"""The pipeline `megatron`: indexed data sets, read as documents by GPT-NeoX's maps, or as items in training order.
 
 If every item has T + 1 ids, the data set already is in training order: sample s is item s. Else sequences are sampled
 from shuffled documents (megatron_maps.py). Without a separate data set, the documents are divided 969 : 30 : 1 into
@@ -36,7 +36,8 @@ from mudd_core.data.sources.access import cache_root
 from mudd_core.data.sources.corpus import Progress, Split
 from mudd_core.data.sources.splits import sources_of
 
-_PARTS_OF_1000 = (969, 30, 1)  # GPT-NeoX's default weights of the documents for training, validation and test
+# GPT-NeoX's default split of the documents into training, validation and test, in thousandths
+_PARTS_OF_1000 = (969, 30, 1)
 
 
 class Sequences:
@@ -48,7 +49,7 @@ class Sequences:
         self._file = BoundedFile(pair_of(binary)[1])
 
     def reopen(self) -> None:
-        """Reopen the ids: a run has lost the file."""
+        """Reopen the ids after a run has lost the file."""
         self._file.close()
         self._file = BoundedFile(pair_of(self.path)[1], reads_again=True)
 
@@ -182,7 +183,7 @@ def plan_note(config: Config, shape: RowShape) -> str:
     """
     try:
         sizes = None if is_url(config.data.path) else prepare(config, Preparation()).stored_maps(shape)
-    except (UserError, FormatError):  # the start reports it
+    except (UserError, FormatError):  # the start reports the error
         return ""
     if sizes is None:
         return ""
@@ -203,12 +204,12 @@ def _in_order(index: Index, seq_len: int) -> bool:
 def _of_split(split: Split, count: int) -> Int64:
     """Return the indices of a split's documents, for one data set of `count` documents that serves both splits."""
     first, second, last = _rounded_ends(count)
-    left = last - count  # as in GPT-NeoX, the rounding error moves all ends
+    left = last - count  # as in GPT-NeoX, the rounding error shifts all ends
     return np.arange(first - left) if split == "train" else np.arange(first - left, second - left)
 
 
 def _rounded_ends(count: int) -> tuple[int, int, int]:
-    """Return the ends of training, validation and test, each size rounded on its own."""
+    """Return the ends of training, validation and test, with each size rounded separately."""
     first, second, last = itertools.accumulate(round(part / 1000 * count) for part in _PARTS_OF_1000)
     return first, second, last
 
@@ -232,7 +233,7 @@ def prepare(config: Config, how: Preparation) -> MegatronData:
     if not _in_order(train.index, config.train.seq_len):
         rule["of_steps"] = settings.epochs or maps.epochs_for(samples, tokens, config.train.seq_len)
         if valid is train and _rounded_ends(train.index.sizes.size)[-1] != train.index.sizes.size:
-            rule["split"] = "ends moved"  # earlier commits had other sequences for these counts
+            rule["split"] = "ends moved"  # earlier versions had other sequences for these counts
     pairs = [path for one in (train, valid) for path in pair_of(one.path)]
     fingerprint = fingerprint_of(pairs, rule, how.fingerprint)
     counts = (int(train.index.sizes.size), int(valid.index.sizes.size) if found.valid else 0)

@@ -1,7 +1,8 @@
-"""GPT-NeoX's maps of an indexed data set: the order of documents, ids before each block of them, order of sequences.
+"""GPT-NeoX's maps of an indexed data set: the order of documents, the ids before each block of documents, and the order
+of sequences.
 
-Sequence k of T + 1 ids starts at id k T of the documents in their order, so neighbours share one id. Its document
-follows from the sums of blocks, which need far less memory than a position for each sequence.
+Sequence k of T + 1 ids starts at id k T of the documents in their order, so consecutive sequences share one id. The
+sums of blocks determine the sequence's document. They need far less memory than a position for each sequence.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ from mudd_core.data.sources.corpus import Progress
 _NAME = re.compile(r"_indexmap_(\d+)ns_(\d+)sl_(\d+)s_doc_idx\.npy$")
 
 
-_HELD_BYTES = 16 << 20  # bytes up to which maps stay in memory
+_HELD_BYTES = 16 << 20  # largest size in bytes of maps that stay in memory
 _STRIDE = 256  # documents between two sums
 
 
 @dataclass(frozen=True)
 class Maps:
-    """The maps of a split. documents: in order. sums: ids before every 256th document. order: None is sequential."""
+    """The maps of a split. documents: their order. sums: ids before every 256th document. order: None if sequential."""
 
     documents: Numbers
     sums: Int64
@@ -41,11 +42,11 @@ class Maps:
     windows: int
 
     def pieces(self, place: int, sizes: Int32, seq_len: int) -> Iterator[tuple[int, int, int]]:
-        """Yield (document, first id, count) for each document that sequence `place` of the order reads."""
+        """Yield (document, first id, count) for each document in the sequence at position `place` of the order."""
         window = place if self.order is None else int(self.order.read(place, 1)[0])
         at, left = window * seq_len, seq_len + 1
         block = int(np.searchsorted(self.sums, at, side="right")) - 1
-        first = at - int(self.sums[block])  # the first id of the block, then of a document
+        first = at - int(self.sums[block])  # the first id of the block, then of each document
         while left:
             documents = self.documents.read(block * _STRIDE, _STRIDE)
             ends = np.cumsum(sizes[documents], dtype=np.int64)
@@ -105,7 +106,7 @@ class MapSizes:
 
     @property
     def stored(self) -> bool:
-        """Return whether a start writes them to a file."""
+        """Return whether a start writes the maps to a file."""
         return self.all > _HELD_BYTES
 
 
@@ -126,7 +127,7 @@ def built(
     root: Path,
     progress: Progress,
 ) -> Maps:
-    """Return the maps of these documents: in memory if they are small, else in a file below root, built once.
+    """Return the maps of these documents. Small maps stay in memory; others are built once, in a file below root.
 
     Raise SaveError if the disk rejects it.
     """
@@ -178,7 +179,7 @@ def windows_of(sums: Int64, seq_len: int) -> int:
 
 
 def window_starts(sizes: Int32, documents: Array, seq_len: int) -> Int64:
-    """Return the position at which each sequence starts, and the end of the last one."""
+    """Return the position at which each sequence starts, then the end of the last sequence."""
     ends = np.cumsum(sizes[documents], dtype=np.int64)
     if not ends.size or not ends[-1]:  # without ids there is no sequence
         return np.zeros((1, 2), np.int64)
@@ -203,7 +204,7 @@ def beside(binary: Path, split: str, seq_len: int, seed: int) -> tuple[Path, Pat
 
 
 def read(paths: tuple[Path, Path, Path], index: Index, seq_len: int) -> Maps:
-    """Return maps from files, checked against the index; raise FormatError if they are from another corpus."""
+    """Return maps from files, checked against the index; raise FormatError if they belong to another corpus."""
     documents, starts, order = (_array(path, columns) for path, columns in zip(paths, (1, 2, 1), strict=True))
     count = index.sizes.size
     if documents.size and (documents.min() < 0 or documents.max() >= count):

@@ -78,7 +78,7 @@ class PackStreamed(StreamData):
 
     @functools.cached_property
     def records(self) -> Records:
-        """The positions of the training documents."""
+        """The positions of the training documents in their files."""
         processes = self.processes(self.kept)
         try:
             return find_records(processes, self.root, self.told)

@@ -44,7 +44,7 @@ class RecordFiles:
     """The records of files, by index of the file and of the record."""
 
     def __init__(self, files: tuple[Path, ...], cache: Path, vocab_size: int, bad: BadRecords) -> None:
-        """Find the records. bad: the rule of data.bad_records; to drop bad records, all are read once."""
+        """Find the records. bad: the rule of data.bad_records. If it drops bad records, all records are read once."""
         self.files, self._vocab_size = files, vocab_size
         self._offsets = [record_offsets(path, cache) for path in files]
         if bad.drops:
@@ -105,7 +105,9 @@ class PileRows(IdRows):
         zero_loss: bool,
         end: int | None = None,
     ) -> None:
-        """Set up. groups: the order of the records; None for sequential. end: the size of a grouped validation."""
+        """Create the sequences. groups: the order of the records; None if sequential. end: the number of records in a
+        grouped validation.
+        """
         super().__init__(shape)
         self._files, self._groups, self._zero_loss, self._end = files, groups, zero_loss, end
         self._ends = list(accumulate(files.counts))
@@ -177,7 +179,7 @@ class PileData(IdData):
 
 
 def in_order(files: tuple[Path, ...]) -> tuple[Path, ...]:
-    """Return the files sorted by the number after `pile.tfrecord.b`; a file without one gets its index."""
+    """Return the files sorted by the number after `pile.tfrecord.b`. A file without a number is sorted by its index."""
     numbered = [_NUMBER.search(path.name) for path in files]
     keys = [int(found[1]) if found else at for at, found in enumerate(numbered)]
     return tuple(path for _, path in sorted(zip(keys, files, strict=True), key=lambda pair: pair[0]))
@@ -229,7 +231,7 @@ PIPELINE = Pipeline("pile", (), prepare)
 def record_offsets(
     path: Path, cache: Path, rule: str = "", is_good: Callable[[BoundedFile, int], bool] | None = None
 ) -> Int64:
-    """Return the byte offset of each record. The stored index is rebuilt if it is damaged or the file has changed.
+    """Return the byte offset of each record. A stored index is rebuilt if it is damaged or if the file has changed.
 
     is_good: selects the offsets to keep. rule: the settings of is_good, as part of the index's name.
     """

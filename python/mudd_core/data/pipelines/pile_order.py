@@ -1,4 +1,4 @@
-"""The order of the pipeline `pile` (muddformer e.3): groups of files, their batches, an optional reservoir."""
+"""The sample order of the pipeline `pile` (muddformer e.3): groups of files, their batches, an optional reservoir."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Groups:
     ) -> None:
         n = len(counts)
         self._counts, self._batch, self._buffer, self._seed = counts, batch, buffer, seed
-        self._files_in_all = epochs * n  # 0: unlimited
+        self._files_in_all = epochs * n  # files in all epochs; 0: unlimited
         self._size = min(group, 1 << 40) or n
         # All files of all epochs are one group: no batch is dropped between epochs.
         self._endless = group == 0
@@ -70,7 +70,7 @@ class Groups:
         return sum(self._files(turn, min(self._size, left) if left > 0 else self._size))
 
     def _order(self, turn: int, count: int) -> Int64:
-        """Return the order of a reservoir of `buffer` records: each new record replaces a random one."""
+        """Return the order of records from a reservoir of `buffer` records: each new record replaces a random one."""
         if self._kept is None or self._kept[0] != turn:
             draw = np.random.Generator(np.random.Philox(key=[self._seed, turn]))
             size = min(self._buffer, count)
@@ -82,7 +82,8 @@ class Groups:
 def through_reservoir(slots: Int64, size: int) -> tuple[Int64, Int64]:
     """Return (records in the order of leaving, records that stay) if record size + i replaces slot slots[i].
 
-    A record leaves when its slot is next replaced, so a stable sort by slot finds the order without a loop.
+    A record leaves the reservoir when its slot is next replaced, so a stable sort by slot finds the order without a
+    loop.
     """
     narrow = slots.astype(np.uint16) if size <= 1 << 16 else slots  # NumPy uses a radix sort for this type
     by_place = np.argsort(narrow, kind="stable")

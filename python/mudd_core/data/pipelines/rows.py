@@ -71,7 +71,7 @@ class RowsData(DocumentData):
         return self.cut("train", shape, held, held)
 
     def cut(self, stored: Split, shape: RowShape, first: int, count: int) -> CoreRows:
-        """Return `count` sequences starting at a stored document, without wrapping."""
+        """Return `count` consecutive sequences, starting at a stored document."""
         unit = _held_unit(self.config, shape)
         count = count // unit * unit
         return self._rows(stored, shape, first, count, wraps=False)
@@ -97,7 +97,7 @@ class RowsData(DocumentData):
 
 @dataclass(frozen=True)
 class DocumentRows(CoreRows):
-    """Training sequences. first: the number of held-out documents before them. unit: see DocumentStream."""
+    """Training sequences. first: the number of held-out documents before them. unit: as in DocumentStream."""
 
     file_ends: Callable[[], list[int]]
     first: int
@@ -155,7 +155,7 @@ class RowsStreamed(StreamData):
 
 
 def no_test() -> UserError:
-    """Return the error for data without a test split."""
+    """Return the error for a request for a test split that the data do not have."""
     return UserError(
         "[data.eval_path] --split=test: expected a data.dataset of the splits train, validation and test, or no "
         "validation files, got validation files alone; a run with other data.eval_path measures on them"
@@ -163,22 +163,22 @@ def no_test() -> UserError:
 
 
 def _held_batch(config: Config, shape: RowShape) -> int:
-    """Return the number of documents in a batch of the held-out splits."""
+    """Return the number of documents per batch in the held-out splits."""
     return config.data.held_batch or shape.batch_size
 
 
 def _held(config: Config, shape: RowShape) -> int:
-    """Return the number of documents that are held out for validation, and as many for the test."""
+    """Return the number of documents that are held out for validation; the test split has as many."""
     return HELD_BATCHES * _held_batch(config, shape)
 
 
 def _held_unit(config: Config, shape: RowShape) -> int:
-    """Return the divisor of the number of documents in a held-out split."""
+    """Return the number that the size of a held-out split is a multiple of, in documents."""
     return math.lcm(_held_batch(config, shape), config.data.buffer or 1)
 
 
 def _unit(config: Config, shape: RowShape) -> int:
-    """Return the divisor of the number of documents in the training split."""
+    """Return the number that the size of the training split is a multiple of, in documents."""
     return math.lcm(shape.batch_size, config.data.buffer or 1)
 
 

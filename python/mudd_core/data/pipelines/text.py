@@ -26,8 +26,8 @@ from mudd_core.data.sources.selection import holds_records
 from mudd_core.data.sources.splits import chosen_files
 from mudd_core.data.tokenizers.source import find_tokenizer
 
-_TEXT_BYTES_A_TOKEN = 3  # bytes of a BPE token, rather too few: for estimates
-# Memory of the processes of a build, measured with 10 MB and 100 MB of Python sources.
+_TEXT_BYTES_A_TOKEN = 3  # bytes of text per BPE token, a low estimate
+# Memory in bytes of the processes of a build, measured with 10 MB and 100 MB of Python sources.
 _ENCODING_BYTES, _TRAINING_BYTES, _TRAINING_BYTES_A_BYTE = 100 << 20, 68 << 20, 2.5
 
 
@@ -42,7 +42,7 @@ class TextData(DocumentData):
     def valid_bytes_per_target(self) -> float:
         """The average bytes of validation text for each target; raise UserError if there are no targets.
 
-        It is 0 if the tokenizer loses text, because the targets do not cover all bytes then.
+        It is 0 if the tokenizer loses text, because then the targets do not cover all bytes.
         """
         n_targets = self.cache.n_valid_tokens - 1
         if n_targets < 1:
@@ -81,7 +81,7 @@ def prepare(config: Config, how: Preparation) -> TextData:
 
 @dataclass(frozen=True)
 class CacheToBuild:
-    """Estimates for the token cache that a start would build from plain text; 0 if it would build none.
+    """Size estimates for the token cache that a start would build from plain text; 0 if a start builds none.
 
     size: bytes of the cache. memory: bytes of the child processes that train the tokenizer and encode the text.
     """
@@ -92,7 +92,7 @@ class CacheToBuild:
 
 
 def _reads_records(settings: DataConfig, *, resumed: bool) -> bool:
-    """Return in_records, except for a run of an earlier version that read a folder of records and prose as text."""
+    """Return in_records(); False for a run of an earlier version that read a folder of records and prose as text."""
     try:
         return in_records(settings)
     except UserError:
@@ -112,7 +112,7 @@ def cache_to_build(config: Config) -> CacheToBuild:
             return CacheToBuild(0, root)
         tokenizer = find_tokenizer(settings.tokenizer, settings.vocab_size, Access.of(config))
         text = PlainText(settings.path, root)
-    except (OSError, UserError):  # a start reports the error in the text
+    except (OSError, UserError):  # the start reports the error in the text
         return CacheToBuild(0, root)
     if (digest := text.digest()) is not None and any(
         is_current(root / fingerprint_of(digest, form.identity)) for form in tokenizer.forms()
@@ -127,14 +127,14 @@ def cache_to_build(config: Config) -> CacheToBuild:
 
 
 def in_records(settings: DataConfig) -> bool:
-    """Return whether the readers of data/formats read the documents, instead of as plain files in one place."""
+    """Return whether the readers in data/formats read the documents; otherwise the files are plain text."""
     if settings.eval_path or settings.eval_match or settings.format not in ("auto", "text"):
         return True
     if not settings.path or settings.format == "text":
         return False
     try:
         path = Path(settings.path).expanduser()
-    except RuntimeError:  # ~ of a user that does not exist; the listing reports it
+    except RuntimeError:  # `~NAME` of an unknown user; the listing reports the error
         return False
     if "\0" in settings.path:
         return False
@@ -144,7 +144,7 @@ def in_records(settings: DataConfig) -> bool:
         return holds_records(path, settings.column)
     try:
         return chosen_files(settings, "path").records
-    except NoFilesError:  # the listing of the text reports it
+    except NoFilesError:  # the listing of the text reports the error
         return False
 
 

@@ -57,7 +57,7 @@ def registered() -> list[str]:
 
 
 def find_reader(name: str) -> Reader | None:
-    """Return the reader that data.pipeline names, or None; raise UserError if its file has no such function."""
+    """Return the reader that data.pipeline names, or None. Raise UserError if its file does not define the function."""
     if name in _registered:
         return _registered[name]
     named = split_name(name)
@@ -75,7 +75,8 @@ def find_reader(name: str) -> Reader | None:
 class ReaderTexts:
     """The items of a reader, as the only part of a source.
 
-    empty: has no items, because this split is held out from the other. utf8: items of bytes are UTF-8 text.
+    empty: this split has no items, because it is held out from the other one. utf8: bytes from the reader are UTF-8
+    text.
     """
 
     split: Split
@@ -86,7 +87,10 @@ class ReaderTexts:
     utf8: bool = True
 
     def texts(self) -> Iterator[tuple[int, bytes]]:
-        """Yield (0, the item as bytes: UTF-8, or int64 ids); raise UserError for any other item or a mixture."""
+        """Yield (0, the item as bytes: UTF-8 text or int64 ids).
+
+        Raise UserError for another type, or if the types are mixed.
+        """
         kinds = set()
         for number, item in enumerate(() if self.empty else self.reader(self.path)):
             kinds.add(isinstance(item, str | bytes))
@@ -100,7 +104,7 @@ class ReaderTexts:
         return [] if self.empty else [self]
 
     def whole_files(self) -> list[Path]:
-        """Return the file that data.path names, if it is one."""
+        """Return the file that data.path names; an empty list if it names no file."""
         file = Path(self.path)
         return [] if self.empty or not file.is_file() else [file]
 

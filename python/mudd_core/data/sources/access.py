@@ -1,4 +1,4 @@
-"""Resolve the names in a config: hub names through the network, URLs of buckets by mounts or local copies.
+"""Resolve the names in a config: hub names through the network, URLs of buckets through mounts or local copies.
 
 A copy of files at a URL is `<cache_dir>/sources/<hash of the URL>`; changed files are fetched again.
 """
@@ -33,7 +33,7 @@ def require_local(name: str, value: str) -> None:
 def local_root(cache_dir: str) -> Path:
     """Return the folder of token caches that data.cache_dir names; raise UserError for a URL."""
     require_local("cache_dir", cache_dir)
-    return Path(cache_dir or "runs/cache").resolve()  # it may be a link to another disk
+    return Path(cache_dir or "runs/cache").resolve()  # the path may be a link to another disk
 
 
 def cache_root(config: Config) -> Path:
@@ -43,7 +43,7 @@ def cache_root(config: Config) -> Path:
 
 @dataclass(frozen=True)
 class Access:
-    """The access to the network. online: fetch hub names. mounts: storage.map as a string. root: folder of caches.
+    """The access to the network. online: fetch hub names. mounts: the value of storage.map. root: the folder of caches.
 
     again: use existing copies without a check, as a resumed run does.
     """
@@ -59,7 +59,7 @@ class Access:
         return cls(config.hub.online, config.storage.map, cache_root(config), again)
 
     def local(self, text: str, argument: str) -> str:
-        """Return a path, or the local copy of a URL (or of several with commas); raise UserError if unreadable."""
+        """Return a path, or the local copies of URLs (several with commas); raise UserError for an unreadable one."""
         if "://" not in text:
             return text
         parts = (
@@ -89,7 +89,7 @@ def local_copy(text: str, mounts: str, root: Path, argument: str, again: bool) -
     try:
         for name, (_, mark) in files.items():
             if known.get(name) != mark or not (folder / name).is_file():
-                _note_file(folder).unlink(missing_ok=True)  # until all files are here
+                _note_file(folder).unlink(missing_ok=True)  # written again when all files are here
         _fetch(url, argument, folder, files, known)
         for name in known.keys() - files.keys():
             (folder / name).unlink(missing_ok=True)
@@ -111,7 +111,7 @@ class _Note(TypedDict):
 
 
 def _note_file(folder: Path) -> Path:
-    """Return the note's path, next to the folder, since all files in the folder are data; it is written last."""
+    """Return the path of the note. It is next to the folder, because all files in the folder are data."""
     return folder.with_name(f"{folder.name}.json")
 
 
@@ -125,7 +125,7 @@ def _note(folder: Path) -> _Note | None:
 
 
 def _listed(url: str, argument: str) -> tuple[dict[str, tuple[str, str]], str]:
-    """Return (local name -> remote path and fingerprint; the name of the whole: of the file, or of the folder)."""
+    """Return (local name -> remote path and fingerprint; the name of the file or of the folder as a whole)."""
     files, path = file_system(url, argument)
     path = path.rstrip("/")
     try:
@@ -155,7 +155,7 @@ def _listed(url: str, argument: str) -> tuple[dict[str, tuple[str, str]], str]:
 
 
 def _mark(about: JsonObject) -> str:
-    """Return the size and whatever the storage reports about the content or its time."""
+    """Return the size and anything that the storage reports about the content or its time."""
     names = ("ETag", "etag", "md5Hash", "crc32c", "mtime", "LastModified", "updated", "created")
     return ", ".join(
         [str(about.get("size"))] + [f"{name}={about[name]}" for name in names if about.get(name)]

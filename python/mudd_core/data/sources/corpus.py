@@ -1,4 +1,4 @@
-"""Turn files into documents: split them, select the held-out documents, and compute the hash of all.
+"""Turn files into documents: split the files, select the held-out documents, and compute the hash of all documents.
 
 A document is a whole file if the corpus is the standard library or a folder. A corpus of one file (or a folder with one
 text file) is split into documents whose concatenation is the file, byte for byte. With piece = clamp(size / 256, 512,
@@ -8,7 +8,7 @@ else at a character border after 4 * piece.
 The validation split has the documents whose SHA-256, read as one integer, is 7 modulo 20. If none of two or more
 documents qualifies, the one with the smallest SHA-256 is held out, so that every corpus can be validated.
 
-Corpus hash: SHA-256 over (size as 8 little-endian bytes, bytes) of each document in order. Names only decide the order,
+Corpus hash: SHA-256 over (size as 8 little-endian bytes, bytes) of each document in order. Names affect only the order,
 so the same text under another path is the same corpus.
 """
 
@@ -34,7 +34,7 @@ HELD_OUT_REMAINDER = 7
 
 @dataclass(frozen=True)
 class Document:
-    """The location of a document in its file, and the SHA-256 of its bytes."""
+    """A document: its location in a file, and the SHA-256 of its bytes."""
 
     path: bytes
     start: int
@@ -83,7 +83,7 @@ def is_held_out(digest: bytes) -> bool:
 
 
 def cut(stream: BinaryIO, size: int) -> Iterator[tuple[int, bytes]]:
-    """Yield (start, bytes) of the documents in one file of `size` bytes; the module's docstring has the rule."""
+    """Yield (start, bytes) of the documents in one file of `size` bytes; the module's docstring explains the rule."""
     piece = min(max(size // 256, 512), 65536)
     start = 0
     text = b""
@@ -108,7 +108,7 @@ def _end_of_document(text: bytes, piece: int) -> int:
     if at >= 0:
         return at + 1
     end = min(4 * piece, len(text))
-    while end < len(text) and text[end] & 0xC0 == 0x80:  # never inside a UTF-8 character
+    while end < len(text) and text[end] & 0xC0 == 0x80:  # never split inside a UTF-8 character
         end += 1
     return end
 

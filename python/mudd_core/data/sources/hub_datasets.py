@@ -27,7 +27,7 @@ from mudd_core.data.sources.access import Access, cache_root
 from mudd_core.data.sources.hub_names import without_token
 
 _SPLITS = {"train", "validation", "test"}
-_OWNERS = {"c4": "allenai"}  # names that the hub has moved
+_OWNERS = {"c4": "allenai"}  # names whose owner the hub has changed
 _CARD = re.compile(r"readme|licen[sc]e|\.git", re.IGNORECASE)  # files of a repository that are not data
 _CONFIG_NAME = re.compile(r"^[-\s]*config_name:\s*[\"']?([^\"'\s#]+)", re.MULTILINE)
 _FIELDS = ("path", "eval_path", "tokenizer")
@@ -44,7 +44,7 @@ def is_here(name: str, variant: str) -> bool:
 
 
 def _local(name: str) -> Path | None:
-    """Return the folder of this name; None if there is none, or for a folder `c4` without a file of C4."""
+    """Return the folder of this name; None if it does not exist, or if it is `c4` without a file of C4."""
     folder = Path(name).expanduser()
     if not folder.is_dir() or (name == "c4" and not c4.is_c4(folder)):
         return None
@@ -58,7 +58,7 @@ def _snapshot(name: str) -> Path | None:
         try:
             folder = kept / "snapshots" / (kept / "refs" / "main").read_text().strip()
         except (OSError, ValueError):
-            # A download of one named revision writes no refs/main.
+            # A download of a specific revision writes no refs/main.
             folder = next(iter(sorted(kept.glob("snapshots/*"))), kept / "snapshots" / "none")
         if folder.is_dir() and any(not _CARD.match(at.name) for at in folder.iterdir()):
             return folder
@@ -70,7 +70,7 @@ def _names(name: str) -> tuple[str, ...]:
 
 
 def _prepared(name: str, variant: str) -> str:
-    """Return the name under which `datasets` has prepared a data set, perhaps with its owner; empty for none."""
+    """Return the name, perhaps with its owner, under which `datasets` has prepared a data set; empty if it has not."""
     folders = {known: dataset_cache() / known.replace("/", "___") for known in _names(name)}
     found = (
         known for known, at in folders.items() if any(at.glob(f"{variant or '*'}/*/*/dataset_info.json"))
@@ -81,8 +81,8 @@ def _prepared(name: str, variant: str) -> str:
 def with_dataset(settings: DataConfig, access: Access) -> DataConfig:
     """Return the settings with the files of data.dataset in data.path, and its validation split in data.eval_path.
 
-    The latter is set only if the data set has exactly the splits train, validation and test, and data.eval_path is
-    empty. Raise UserError with the places that were searched, and the command that fetches the data set.
+    data.eval_path is set only if it is empty and the data set has exactly the splits train, validation and test. Raise
+    UserError with the places that were searched, and the command that fetches the data set.
     """
     if not settings.dataset:
         return settings
@@ -104,7 +104,7 @@ def with_dataset(settings: DataConfig, access: Access) -> DataConfig:
 
 
 def with_test(settings: DataConfig, access: Access) -> DataConfig | None:
-    """Return the settings with the test split of data.dataset in data.eval_path; None if there are not three splits."""
+    """Return the settings with the test split of data.dataset in data.eval_path; None without three splits."""
     found = _found(settings, access)
     if set(found) != _SPLITS:
         return None
@@ -112,7 +112,7 @@ def with_test(settings: DataConfig, access: Access) -> DataConfig | None:
 
 
 def _found(settings: DataConfig, access: Access) -> dict[str, str]:
-    """Return the splits and their files.
+    """Return the files of each split, as paths.
 
     The order of preference is: a folder, data that `datasets` has prepared, and data that `hf download` has fetched.
     """
@@ -125,7 +125,10 @@ def _found(settings: DataConfig, access: Access) -> dict[str, str]:
 
 
 def _of_snapshot(folder: Path, settings: DataConfig) -> dict[str, str]:
-    """Return the splits of a repository's files; raise UserError if it has several data sets and none is chosen."""
+    """Return the splits of a repository's files.
+
+    Raise UserError if it has several data sets and the config chooses none.
+    """
     variant = settings.dataset_config
     if variant and not (folder / variant).is_dir():
         raise UserError(
@@ -144,7 +147,10 @@ def _of_snapshot(folder: Path, settings: DataConfig) -> dict[str, str]:
 
 
 def _of_folder(folder: Path, settings: DataConfig) -> dict[str, str]:
-    """Return the splits of a folder, or of its subfolder data.dataset_config; a folder without splits is `train`."""
+    """Return the splits of a folder, or of its subfolder data.dataset_config.
+
+    A folder without splits is all `train`.
+    """
     named = folder / settings.dataset_config
     folder = named if settings.dataset_config and named.is_dir() else folder
     splits = {name: str(folder / name) for name in (*_SPLITS, settings.split) if (folder / name).is_dir()}
@@ -163,7 +169,7 @@ def _of_hub(settings: DataConfig, access: Access) -> dict[str, str]:
             if access.online:
                 builder.download_and_prepare()
             whole = builder.as_dataset()
-    except Exception as error:  # errors of the library, the network or the hub, of many types
+    except Exception as error:  # the library, the network and the hub raise many types
         name = f"{settings.dataset} {settings.dataset_config}".strip()
         reason = without_token(str(error))[:200]
         if access.online:
@@ -185,7 +191,7 @@ def _of_hub(settings: DataConfig, access: Access) -> dict[str, str]:
 
 @contextmanager
 def _offline(library: ModuleType, wanted: bool) -> Iterator[None]:
-    """Inside this context the library contacts no server and shows no progress."""
+    """Keep the library off the network, and hide its progress bars, inside the `with` block."""
     import huggingface_hub.constants as constants
 
     before = (constants.HF_HUB_OFFLINE, library.config.HF_HUB_OFFLINE)
@@ -203,8 +209,8 @@ def _offline(library: ModuleType, wanted: bool) -> Iterator[None]:
 def with_local_sources(config: Config, fingerprint: str | None = None) -> Config:
     """Return the config with local paths; raise UserError if something is not on this machine and cannot be fetched.
 
-    fingerprint: of the data that a run was started with. If its token cache exists, no source is needed or searched;
-    copies of sources are used without a check.
+    fingerprint: identifies the data that a run was started with. If its token cache exists, the sources are not needed.
+    Copies of sources are then used without a check.
     """
     if is_url(config.data.cache_dir):
         config = replace_path(config, "data.cache_dir", str(cache_root(config)))

@@ -12,7 +12,7 @@ from mudd_core.base.paths import hub_cache, hub_place
 from mudd_core.data.sources.access import Access
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
-# Short names that the hub has moved below their owners.
+# Short names that the hub has moved to an owner.
 _OWNERS = {"gpt2": "openai-community", "distilgpt2": "distilbert", "t5": "google-t5", "bert": "google-bert"}
 
 
@@ -33,8 +33,9 @@ def _names(name: str) -> list[str]:
 def hub_folder(name: str, files: Sequence[str], access: Access, argument: str, wanted: str) -> Path:
     """Return the folder that contains at least one of the files of a hub name.
 
-    It is searched below HF_HOME and then, with hub.online, fetched. Raise UserError with the places that were searched
-    and the command that fetches it. argument: [place] name of the field; wanted: the other values that it accepts.
+    The search starts below HF_HOME; with hub.online the files are then fetched. Raise UserError with the places that
+    were searched and the command that fetches the files. argument: the field, as `[place] name`. wanted: the other
+    values that the field accepts.
     """
     from huggingface_hub import try_to_load_from_cache
 
@@ -59,13 +60,13 @@ def _fetched(name: str, files: Sequence[str], cache: Path, argument: str) -> Pat
 
     try:
         return Path(snapshot_download(_names(name)[-1], allow_patterns=list(files), cache_dir=cache))
-    except Exception as error:  # errors of the network or the hub, of many types
+    except Exception as error:  # the network and the hub raise many types
         raise UserError(
             f"{argument}: '{name}' cannot be fetched from the hub: {without_token(str(error))[:500]}"
         ) from None
 
 
 def without_token(text: str) -> str:
-    """Return the string without the value of HF_TOKEN, which is neither printed nor saved."""
+    """Return the string without the value of HF_TOKEN, which must not be printed or saved."""
     token = os.environ.get("HF_TOKEN") or os.environ.get("HUGGING_FACE_HUB_TOKEN")
     return text.replace(token, "***") if token else text

@@ -1,10 +1,10 @@
-"""Find the files of a corpus by looking only at folders; no file is opened.
+"""Find the files of a corpus by listing folders; no file is opened.
 
 A `Listing` has the files in their final order and one digest over (name, size, mtime, ctime, inode) of each. If the
 digest is unchanged, the corpus need not be read again: `documents/plain_text.py` stores the pair (digest, corpus hash)
 next to the caches. A file that is rewritten with its old size and modification time still has a new ctime, which no
 system call can restore. A file that changed within the last two seconds is never trusted (`is_settled`), because a
-second write could have the same clock tick.
+second write could have the same time stamp.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mudd_core.base.paths import hub_cache
 
 Kind = Literal["stdlib", "folder", "file"]
 
-# Default corpus (docs/data.md, 1): folders and files of the standard library that are excluded.
+# The standard library is the default corpus (docs/data.md, 1). These folders and files are excluded.
 STDLIB_FOLDERS_LEFT_OUT = frozenset(
     {"site-packages", "dist-packages", "test", "tests", "idle_test", "encodings", "pydoc_data", "__pycache__"}
 )
@@ -143,7 +143,7 @@ def _may_follow(target: str, root: Path) -> bool:
 
 
 def _prefix_of(folder: Path | None, root: Path) -> bytes:
-    """Return the prefix of `folder` in names relative to `root`, however both are spelled; None matches no file."""
+    """Return the prefix of `folder` in names relative to `root`, with links resolved; None matches no file."""
     if folder is None:
         return b"/"
     name = os.path.relpath(os.path.realpath(folder), os.path.realpath(root))
@@ -156,13 +156,13 @@ def list_files(path: str, leave_out: Path | None = None) -> Listing:
     "" is the default corpus: the regular `.py` files of the running Python's standard library that docs/data.md, 1
     describes. A folder means all regular files below it, except names that start with a dot; `_folder` describes the
     links that it follows. leave_out: a folder that is not text (the token caches). A file or a link to one is a corpus
-    of one file. Raise UserError if there is nothing at `path` or no file in it.
+    of one file. Raise UserError if `path` does not exist or contains no file.
     """
     if "\0" in path:
         raise UserError(f"[data.path] expected a file or folder, got {path!r}: it has a NUL character")
     try:
         root = Path(path).expanduser().absolute() if path else Path(sysconfig.get_path("stdlib"))
-    except RuntimeError as e:  # ~ of a user that does not exist
+    except RuntimeError as e:  # `~NAME` of an unknown user
         raise UserError(f"[data.path] expected a file or folder, got {path!r}: {e}") from None
     try:
         mode = root.stat().st_mode
@@ -199,7 +199,9 @@ _MAPS = ("_doc_idx.npy", "_sample_idx.npy", "_shuffle_idx.npy")
 def data_files(
     path: str, argument: str = "data.path", *, links: list[Path] | None = None, repeats: bool = False
 ) -> tuple[Path, ...]:
-    """Return the files of a path, sorted as bytes: a file, a folder, a glob (also `**`), or several with commas.
+    """Return the files of a path, sorted as bytes.
+
+    A path is a file, a folder, a glob (also `**`), or several with commas.
 
     Of an indexed data set only NAME.bin is listed, without the maps next to it. In folders, names with a leading dot
     are skipped. Raise NoFilesError for a path that does not exist. argument: the name of the field. links: receives the
@@ -228,7 +230,10 @@ def parts_of(path: str) -> list[str]:
 
 
 def _new_files(files: list[Path], real: set[str], argument: str) -> list[Path]:
-    """Return the files of a part, each once; raise NoFilesError for a file of an earlier part, which is in `real`."""
+    """Return the files of one part of a path, each once.
+
+    Raise NoFilesError for a file in `real`, which earlier parts had.
+    """
     once = {os.path.realpath(file): file for file in sorted(files, key=os.fsencode, reverse=True)}
     if twice := sorted(real.intersection(once)):
         raise NoFilesError(f"[{argument}] expected each file once, got {str(once[twice[0]])!r} twice")
@@ -241,7 +246,7 @@ def _part(part: str, argument: str, links: list[Path]) -> list[Path]:
         raise NoFilesError(f"[{argument}] expected a file or folder, got {part!r}: it has a NUL character")
     try:
         root = Path(part).expanduser().absolute()
-    except RuntimeError as error:  # ~ of a user that does not exist
+    except RuntimeError as error:  # `~NAME` of an unknown user
         raise NoFilesError(f"[{argument}] expected a file or folder, got {part!r}: {error}") from None
     try:
         if root.is_file():

@@ -1,7 +1,7 @@
 """Notes about the source files of a cache when it was built, so that an edit in the middle of a file is noticed.
 
 A cache is named by the size and the first and last bytes of its files, which are quick to read. The file
-`sources-<cache>.json` next to it has time and SHA-256 of each; a file with another time is hashed again.
+`sources-<cache>.json` next to it has the time and SHA-256 of each; a file with another time is hashed again.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def keep_notes(root: Path, cache: str, notes: Sequence[SourceNote]) -> None:
     from mudd_core import _core
 
     text = json.dumps([*notes])
-    with contextlib.suppress(OSError):  # without them only an edit in the middle goes unnoticed
+    with contextlib.suppress(OSError):  # without the notes, only an edit in the middle goes unnoticed
         _core.replace_file(str(_file(root, cache)), text.encode())
 
 
@@ -65,7 +65,7 @@ def require_unchanged(root: Path, cache: str, files: Sequence[Path]) -> None:
 
 
 def hashes_of(root: Path, cache: str) -> list[str]:
-    """Return SHA-256 of each file that a cache was built from, in their order; an empty list without notes."""
+    """Return the SHA-256 of each file that a cache was built from, in order; an empty list without notes."""
     return [note["sha256"] for note in _read(_file(root, cache))]
 
 

@@ -22,7 +22,7 @@ _CARD = re.compile(
     re.IGNORECASE,
 )
 _SHARD = re.compile(r"data-\d{5}-of-\d{5}\.arrow")  # the names that save_to_disk writes
-_BY_CONTENT = ("", ".json")  # suffixes that do not distinguish records from text
+_BY_CONTENT = ("", ".json")  # suffixes that both records and text may have
 _HEAD_BYTES = 4096
 _SHOWN = 3
 _PROSE = ("text", "other json")
@@ -30,7 +30,10 @@ _PROSE = ("text", "other json")
 
 @dataclass(frozen=True)
 class Selection:
-    """The data among files. records: they are record files, or files of ids. notes: lines about skipped files."""
+    """The data among some files.
+
+    records: the data are record files or files of ids. notes: lines about skipped files.
+    """
 
     files: tuple[Path, ...]
     records: bool
@@ -46,10 +49,10 @@ def selected(
     ids: bool = False,
     repeats: bool = False,
 ) -> Selection:
-    """Return the data among the files that a path names; raise UserError for record files and prose in one folder.
+    """Return the data among the files of a path. Raise UserError for a folder with both record files and prose.
 
-    argument: the name of the field. column: of the text; empty to accept any JSON object. named: the format of the
-    files, as data.format. ids: files of token ids are data too. repeats: as in data_files.
+    argument: the name of the field. column: of the text; empty to accept any JSON object. named: the value of
+    data.format. ids: files of token ids are data too. repeats: as in data_files.
     """
     links: list[Path] = []
     files = data_files(path, argument, links=links, repeats=repeats)
@@ -82,7 +85,7 @@ def folders_in(path: str) -> list[Path]:
 
 
 def _is_card(file: Path) -> bool:
-    """Return whether a file is about the data but no data: a README, a licence, an image, a name with _."""
+    """Return whether a file describes the data: a README, a licence, an image, or a name that starts with `_`."""
     is_record = any(
         file.name.lower().endswith(one.endings) for one in FORMATS.values() if one.holds == "records"
     )
@@ -97,7 +100,7 @@ def _records(kinds: dict[Path, str], named: str) -> list[Path]:
     others = [file for file, kind in kinds.items() if kind == "other json"]
     if records or not others:
         return records
-    # Only JSON: the readers report a missing column.
+    # Without prose next to them, these JSON files are data: the readers report a missing column.
     return [] if any(kind == "text" and not _is_binary(file) for file, kind in kinds.items()) else others
 
 
@@ -107,7 +110,7 @@ def _kind(file: Path, column: str, ids: bool) -> str:
     if one.holds == "ids":
         return "records" if ids else "ids"
     if one.holds == "text":
-        return "text"  # or a file that no reader accepts; selected() checks its bytes if necessary
+        return "text"  # or a file that no reader accepts; if necessary, selected() checks its bytes
     if (
         one.name == "jsonl"
         and file.suffix.lower() in _BY_CONTENT
@@ -136,12 +139,12 @@ def _is_binary(file: Path) -> bool:
     try:
         with open_binary(file) as stream:
             return b"\0" in stream.read(_HEAD_BYTES)
-    except OSError:  # its reader reports it
+    except OSError:  # the file's reader reports the error
         return False
 
 
 def shown(files: Sequence[Path], roots: Sequence[Path] = ()) -> str:
-    """Return the names of the first files, below the folders of the data, and how many more there are."""
+    """Return the names of the first files, relative to the folders of the data, and the number of further files."""
 
     def name_of(file: Path) -> str:
         return next((str(file.relative_to(root)) for root in roots if file.is_relative_to(root)), file.name)
@@ -163,7 +166,7 @@ def _mixed(path: str, records: Sequence[Path], prose: Sequence[Path], argument: 
 def _saved(files: Sequence[Path], roots: Sequence[Path]) -> list[Path]:
     """Return the files, except data of a save_to_disk folder that its state.json does not list.
 
-    Only files below a folder in data.path are checked, since a pattern selects its files on its own.
+    Only files below a folder in data.path are checked, because a pattern names its files explicitly.
     """
     by_folder: dict[Path, list[Path]] = {}
     for file in files:

@@ -1,4 +1,4 @@
-"""Find the files that train a run and the files that validate it, and their common format.
+"""Find the training files, the validation files, and their common format.
 
 Names of files and folders decide the split as on the Hugging Face Hub (the rule is in data_files.py of `datasets`).
 """
@@ -42,7 +42,7 @@ _FILES = {split: re.compile(rf"(^|{_BREAK})({'|'.join(words)}){_BREAK}") for spl
 
 @dataclass(frozen=True)
 class Sources:
-    """The files in order. valid: empty if the pipeline holds out sequences. warnings, notes: for the user."""
+    """The files in order. valid: empty if the pipeline holds out sequences. warnings, notes: lines for the user."""
 
     train: tuple[Path, ...]
     valid: tuple[Path, ...]
@@ -69,8 +69,9 @@ class Sources:
 def sources_of(settings: DataConfig, *, resumed: bool = False) -> Sources:
     """Return the files of `data.path`, `data.eval_path` and `data.eval_match`; raise UserError if one has none.
 
-    If the record files of a folder have names of splits, data.split trains, and its validation split validates unless
-    another is named. resumed: a run of an earlier version may name a file twice.
+    If the names of a folder's record files contain splits, the split data.split is for training. The folder's
+    validation split is for validation, unless the config names another. resumed: accept a file that is named twice, as
+    earlier versions did.
     """
     if not settings.path:
         raise UserError(f"[data.path] expected the files of data.pipeline={settings.pipeline}, got none")
@@ -120,7 +121,7 @@ def sources_of(settings: DataConfig, *, resumed: bool = False) -> Sources:
 def chosen_files(
     settings: DataConfig, name: Literal["path", "eval_path"], path: str = "", *, repeats: bool = False
 ) -> Selection:
-    """Return the data among the files of data.path or data.eval_path. path: the local path if that is a URL."""
+    """Return the data among the files of data.path or data.eval_path. path: the local path if the field is a URL."""
     spec, path, argument = spec_of(settings.pipeline), path or getattr(settings, name), f"data.{name}"
     # In a folder the original program reads the files with .tfrecord in their names.
     if spec.folder == "tfrecord":
@@ -137,7 +138,10 @@ def chosen_files(
 
 @dataclass(frozen=True)
 class _Splits:
-    """The files of data.split and of the validation split, and all others. named: any folder has names of splits."""
+    """The files of data.split and of the validation split, and all others.
+
+    named: True if a folder has names of splits.
+    """
 
     train: tuple[Path, ...]
     valid: tuple[Path, ...] = ()
@@ -146,10 +150,10 @@ class _Splits:
 
 
 def _by_split(settings: DataConfig, files: tuple[Path, ...]) -> _Splits:
-    """Return the splits of the files of each folder that data.path names; other files train.
+    """Return the splits of the files in each folder that data.path names; other files are for training.
 
-    All files of a folder train if it has no train split, or with data.split=all. Raise UserError for a split that does
-    not exist.
+    All files of a folder are for training if it has no train split, or with data.split=all. Raise UserError for a split
+    that does not exist.
     """
     train, valid, named = list(files), list[Path](), False
     for root in folders_in(settings.path) if settings.split != "all" else []:
@@ -173,7 +177,7 @@ def _by_split(settings: DataConfig, files: tuple[Path, ...]) -> _Splits:
 
 
 def _note_of(splits: _Splits, settings: DataConfig, valid: tuple[Path, ...]) -> list[str]:
-    """Return the line about the splits, or none if nothing was chosen. valid: the files that validate."""
+    """Return the line about the splits; nothing if none was chosen. valid: the files for validation."""
     validating = set(valid)
     left = [file for file in splits.left if file not in validating]
     if not splits.named or not (left or splits.valid):
@@ -218,8 +222,8 @@ def _is_folder(path: str) -> bool:
 def splits_of(root: Path, files: Sequence[Path]) -> dict[str, tuple[Path, ...]]:
     """Return the files of each split by the names below `root`; empty if no name has one.
 
-    The first of these rules that matches any file is used for all: data/SPLIT-00000-of-00001.*, names of folders, names
-    of files. A file may be in several splits or in none.
+    The first of these rules that matches any file applies to all files: data/SPLIT-00000-of-00001.*, names of folders,
+    names of files. A file may be in several splits or in none.
     """
     names = {file: file.relative_to(root).as_posix() for file in files}
     sharded: dict[str, list[Path]] = {}

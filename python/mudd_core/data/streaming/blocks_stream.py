@@ -1,7 +1,7 @@
 """The pipeline `blocks` as a stream: documents joined in chunks, split into blocks, shuffled by a reservoir.
 
-The cursor has the indices of the blocks in the reservoir and the position of the oldest of them. A resumed stream reads
-from there, which is about seven times the reservoir's size.
+The cursor has the indices of the blocks in the reservoir, and the position of the oldest of these blocks. A resumed
+stream reads from that position, which is about seven times the reservoir's size back.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Fill = Callable[[list[list[Int32]]], dict[str, Int32]]
 
 @dataclass(frozen=True)
 class Origin:
-    """The start of a block. used: ids of its document before it. chunk: earlier documents of its chunk."""
+    """The position of a block's start. used: ids of its document before it. chunk: earlier documents of its chunk."""
 
     number: int = 0
     file: int = 0
@@ -42,7 +42,7 @@ class Block:
 
 
 class _Cutting:
-    """The blocks of an epoch, starting at a given one."""
+    """The blocks of an epoch from a given block onwards."""
 
     def __init__(self, source: InOrder, length: int, chunk: int, origin: Origin) -> None:
         self._source, self._length, self._chunk = source, length, chunk
@@ -90,7 +90,10 @@ class _Cutting:
 
 
 class BlockStream:
-    """The training batches. order: of the files. buffer: blocks in the reservoir, 0 or 1 for none."""
+    """The training batches.
+
+    order: the indices of the files. buffer: blocks in the reservoir; 0 or 1 for no reservoir.
+    """
 
     def __init__(
         self,

@@ -43,11 +43,11 @@ class StreamData(ABC):
     root: Path
     progress: Progress | None
     cursors: OrderedDict[int, Cursor] = field(default_factory=OrderedDict)
-    caches: dict[int, TokenCache] = field(default_factory=dict)  # of validation
+    caches: dict[int, TokenCache] = field(default_factory=dict)  # caches of validation documents
     parts: ClassVar[tuple[str, ...]]
     seal: ClassVar[str | None] = None
     valid_bytes_per_target: ClassVar[float] = 0.0
-    train_tokens: ClassVar[int] = 0  # unknown before the end of the data
+    train_tokens: ClassVar[int] = 0  # unknown until the end of the data
     documents: ClassVar[tuple[int, int]] = (0, 0)
 
     @functools.cached_property
@@ -68,7 +68,7 @@ class StreamData(ABC):
         """Return the sequences of the validation documents."""
 
     def held_first(self, shape: RowShape) -> int:
-        """Return how many first documents validate if there are no validation files; 0 if their hash decides."""
+        """Return the number of first documents that are for validation; 0 if files or hashes decide."""
         return 0
 
     def rows(self, split: Split, shape: RowShape) -> Rows:
@@ -95,7 +95,7 @@ class StreamData(ABC):
 
     @functools.cached_property
     def told(self) -> Progress:
-        """The function that progress is reported to."""
+        """The function that receives progress."""
         return self.progress or ConsoleProgress()
 
     @property
@@ -106,18 +106,18 @@ class StreamData(ABC):
 
     @property
     def kept(self) -> Kept:
-        """The rule that selects the documents for training."""
+        """The rule that selects the training documents."""
         return "train" if self.source.hold_out else "all"
 
     def processes(self, kept: Kept, longest: int = 0, tail: int = 0) -> Processes:
-        """Return the processes: data.workers of them, but at most one for each core."""
-        self.tokenizer.encode("a")  # a tokenizer that cannot be loaded raises its error here, once
+        """Create the processes: data.workers of them, but at most one per core."""
+        self.tokenizer.encode("a")  # raises the error of an invalid tokenizer here, once
         count = min(max(1, self.config.data.workers), len(os.sched_getaffinity(0)))
         recipe = Recipe(self.texts, self.tokenizer_source, self.source.frame, kept, longest, tail)
         return Processes(count, recipe, self.told)
 
     def describe(self) -> list[str]:
-        """Return lines about source and tokenizer; no documents are counted."""
+        """Return lines about the source and the tokenizer; documents are not counted."""
         valid = len(self.source.valid.files)
         return [
             "cache       none: data.cache=stream tokenizes ahead of the training",
@@ -135,7 +135,7 @@ def require_readable(source: DocumentSource) -> None:
 
 
 def tell(source: DocumentSource, pipeline: str, progress: Progress | None) -> None:
-    """Report that the data are streamed, and the reasons why that may be slow."""
+    """Report that the data are streamed, and the reasons why streaming may be slow."""
     if progress is not None:
         return
     texts = source.train
@@ -190,7 +190,7 @@ def _file_faults(config: Config, source: DocumentSource, asked: str) -> list[str
 
 
 def _order_fault(texts: TextFiles) -> str:
-    """Return the reason why documents of these files cannot be read by index; empty if they can."""
+    """Return the reason why the documents of these files cannot be read by index; empty if they can."""
     if (way := texts.format.by_number) is None:
         return ""
     faults = (fault for file in texts.files if (fault := way.fault(file)))

@@ -1,6 +1,6 @@
-"""The pipeline `rows` as a stream: one document in each sequence, in the order of the files, repeatedly.
+"""The pipeline `rows` as a stream: one document per sequence, in the order of the files, repeated without end.
 
-An epoch has a multiple of `unit` documents; later documents are skipped, as with a token cache.
+The number of documents in an epoch is a multiple of `unit`; the rest are skipped, as with a token cache.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ Fill = Callable[[list[list[Int32]]], dict[str, Int32]]
 
 
 class DocumentStream:
-    """The training batches. held: first documents of an epoch, which do not train. unit: a multiple of the batch."""
+    """The training batches.
+
+    held: the number of first documents that are held out. unit: a multiple of the batch size.
+    """
 
     def __init__(
         self,
@@ -32,7 +35,7 @@ class DocumentStream:
     ) -> None:
         self._processes, self._fill = processes, fill
         self._size, self._unit, self._held, self._epochs = batch_size, unit, held, epochs
-        self._ready: list[Int32] = []  # the rest of a whole unit
+        self._ready: list[Int32] = []  # unread documents of the current unit
         self.batch = 0
         if cursor is None:
             self._begin(0)
@@ -40,7 +43,7 @@ class DocumentStream:
         self.batch, self._epoch = cursor["batch"], cursor["epoch"]
         self._file, self._number, held = cursor["file"], cursor["number"], cursor["held"]
         self._source = InOrder(processes, self._order, self._file, self._number, held)
-        self._pending = held  # documents to skip from that position
+        self._pending = held  # documents to skip from this position
         if cursor["taken"]:
             self._read_unit()
             del self._ready[: cursor["taken"]]

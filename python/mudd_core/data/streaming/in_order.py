@@ -1,7 +1,7 @@
 """Documents of files in order, tokenized in advance by several processes.
 
-Each process reads the whole file and tokenizes its part: reading is cheap compared with tokenizing, and a compressed
-file can only be read in order. The number of pieces of about PIECE_BYTES of text limits the work in advance.
+Each process reads the whole file and tokenizes its part, because reading is cheap compared with tokenizing, and a
+compressed file can only be read in order. The number of pieces of about PIECE_BYTES of text limits the work in advance.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from mudd_core.data.streaming.recipe import Int32
 
 PIECE_BYTES = 1 << 18
 _ALL = 1 << 40  # more documents than a small file has
-_AHEAD = 3  # pieces for each process
-_FIRST, _MOST = 16, 1024  # documents in a piece
+_AHEAD = 3  # pieces requested in advance for each process
+_FIRST, _MOST = 16, 1024  # documents in the first piece, and at most
 
 
 @dataclass(frozen=True)
 class Document:
-    """The ids of a document, the index of its file in the order, and its index there."""
+    """The ids of a document, the position of its file in the order, and its index in the file."""
 
     ids: Int32
     file: int
@@ -45,7 +45,10 @@ class InOrder:
     def __init__(
         self, processes: Processes, order: Sequence[int], file: int = 0, number: int = 0, skipped: int = 0
     ) -> None:
-        """Set up. file, number: of the first document to return. skipped: documents to skip first."""
+        """Start at a document.
+
+        file, number: the position of this document. skipped: the number of documents to skip first.
+        """
         self._processes, self._order = processes, order
         self._next = (file, number)  # start of the next piece to request
         self._asked: deque[_Piece] = deque()
@@ -68,7 +71,7 @@ class InOrder:
         self._asked.clear()
 
     def _skip(self, count: int) -> int:
-        """Skip documents without tokenizing them; return how many of `count` do not exist."""
+        """Skip documents without tokenizing them. Return how many of the `count` documents do not exist."""
         while count > 0 and self._next[0] < len(self._order):
             file, number = self._next
             head, _ = self._processes.result(self._submit(file, number, count, wanted=False))
@@ -77,13 +80,13 @@ class InOrder:
         return count
 
     def _ask(self) -> None:
-        """Request pieces for all processes; a small file is one piece."""
+        """Request pieces from all processes; a small file is one piece."""
         while len(self._asked) < _AHEAD * self._processes.count and self._next[0] < len(self._order):
             file, number = self._next
             path = self._processes.recipe.texts.files[self._order[file]]
             try:
                 small = path.stat().st_size <= PIECE_BYTES
-            except OSError:  # its process reports it
+            except OSError:  # the process reports the error
                 small = True
             count = _ALL if small else self._size
             self._asked.append(_Piece(file, number, count, self._submit(file, number, count)))
@@ -107,7 +110,7 @@ class InOrder:
             self._pass_end_of(piece.file)
 
     def _pass_end_of(self, file: int) -> None:
-        """Discard the requests after the end of a file."""
+        """Discard requests that start after the end of a file."""
         behind = [piece for piece in self._asked if piece.file == file]
         self._processes.forget(piece.ticket for piece in behind)
         self._asked = deque(piece for piece in self._asked if piece.file != file)

@@ -1,7 +1,7 @@
-"""The pipeline `pack` as a stream: documents in the order of the cipher, packed first-fit.
+"""The pipeline `pack` as a stream: documents in the order of a keyed permutation, packed first-fit.
 
-The packing is the same as in cpp/mudd/data/packed_rows.h. The cursor is its start of a batch: one position for each of
-the data.workers streams.
+The packing is the same as in cpp/mudd/data/packed_rows.h. The cursor is the start of a batch in that packing: one
+position for each of the data.workers streams.
 """
 
 from __future__ import annotations
@@ -25,9 +25,12 @@ class _Ahead:
     """The documents of one stream of the order, requested before they are needed."""
 
     def __init__(self, ask: Callable[[int, int], tuple[int, int]], processes: Processes, place: int) -> None:
-        """Set up. ask: requests documents from a position and returns their ticket and number, 0 after the end."""
+        """Start at a position.
+
+        ask: requests documents from a position; returns their ticket and their number, 0 after the end.
+        """
         self._ask, self._processes = ask, processes
-        self.place = place  # of the next document
+        self.place = place  # position of the next document
         self._asked = place
         self._tickets: deque[int] = deque()
         self._ready: deque[Int32] = deque()
@@ -78,18 +81,20 @@ class PackStream:
         self._size, self._length = batch_size, seq_len
         self._workers, self._epochs, self._seed, self._shuffled = workers, epochs, seed, shuffled
         self.batch = cursor["batch"] if cursor is not None else 0
-        self._turn = self.batch  # of the next batch; larger than its index once a stream has ended
+        self._turn = (
+            self.batch
+        )  # turn of the next batch; larger than the batch's index once a stream has ended
         self._places_before_end = cursor.get("before_end", []) if cursor is not None else []
         places = [0] * workers
-        if cursor is not None:  # positions in the order of the next turns
+        if cursor is not None:  # a cursor has the positions in the order for the next turns
             if len(cursor["places"]) != workers:
                 raise LookupError(f"expected {workers} places, got {len(cursor['places'])}")
-            # Cursors of earlier checkpoints have no turn; they are from before the end of the first stream.
+            # Cursors of earlier checkpoints have no turn; they were saved before any stream had ended.
             self._turn = cursor.get("turn", self.batch)
             for turn, place in enumerate(cursor["places"], self._turn):
                 places[turn % workers] = place
             if self._places_before_end and not self._has_ended(places):
-                # data.epochs is larger now, so other documents complete the batches that were short.
+                # data.epochs was raised, so other documents complete the batches that were short.
                 self.batch, *places = self._places_before_end
                 self._turn = self.batch
         self._streams = [_Ahead(self._asker(number), processes, place) for number, place in enumerate(places)]
@@ -119,7 +124,7 @@ class PackStream:
         return self._fill(rows)
 
     def cursor(self) -> Cursor:
-        """Return the turn of the next batch, and the position of the first document in each of the following turns."""
+        """Return the turn of the next batch, and the position of the first document for each of the following turns."""
         places = [stream.place for stream in self._streams]
         turns = range(self._turn, self._turn + self._workers)
         found = made(

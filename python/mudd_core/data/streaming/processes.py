@@ -23,12 +23,12 @@ from mudd_core.data.messages import Head, Message, error_of, receive, send
 from mudd_core.data.sources.corpus import Progress
 from mudd_core.data.streaming.recipe import Recipe
 
-# One thread and one arena each, so that the number of processes decides their use of cores and memory.
+# Each process has one thread and one arena, so that the number of processes determines the use of cores and memory.
 _ENVIRONMENT = {"RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
-_PATIENCE = 5.0  # seconds that a stop waits for a process that is reading
+_PATIENCE = 5.0  # seconds that a stop waits for a process that is still reading
 LIMIT = 60.0  # seconds for which a process may be stopped before it is ended and replaced
 _LOOK_EVERY = 1.0
-_ON_STOP = 5.0  # seconds of the limit after the run is asked to stop
+_ON_STOP = 5.0  # the limit in seconds after a request to stop the run
 
 
 class _Inbox:
@@ -45,7 +45,7 @@ def _listen(pipe: IO[bytes], inbox: _Inbox, number: int) -> None:
     while True:
         try:
             answer = receive(pipe)
-        except (OSError, ValueError):  # closed by this process
+        except (OSError, ValueError):  # this process has closed the pipe
             answer = None
         with inbox.there:
             if answer is None:
@@ -68,10 +68,10 @@ def _end(children: list[Child], over: threading.Event) -> None:
 
 
 class Processes:
-    """`count` processes that read by one recipe. They start with the first message."""
+    """The `count` processes that read by one recipe. They start when the first message is sent."""
 
     def __init__(self, count: int, recipe: Recipe, progress: Progress | None = None) -> None:
-        """Set up without starting them. progress: receives a note about dropped bad records."""
+        """Prepare the processes without starting them. progress: receives a note about dropped bad records."""
         self.count, self.recipe, self._progress = count, recipe, progress
         self._dropped = 0
         self._inbox = _Inbox()
@@ -91,7 +91,7 @@ class Processes:
         self._jobs[ticket] = (number, file, what)
         try:
             send(self._children[number].input, {**head, "ticket": ticket}, arrays)
-        except OSError:  # it has died; the caller of result() gets the error
+        except OSError:  # the process has died; the caller of result() gets the error
             with self._inbox.there:
                 self._inbox.ended.add(number)
         return ticket
@@ -119,7 +119,10 @@ class Processes:
         return answer
 
     def _count_dropped(self, head: Head) -> None:
-        """Count dropped records; write a note about the first one and then at each tenfold count."""
+        """Count dropped records.
+
+        Write a note about the first one, and again each time that the count reaches a power of ten.
+        """
         count = self._dropped + head.get("dropped", 0)
         if (
             self._progress is not None
@@ -155,7 +158,7 @@ class Processes:
             threading.Thread(target=_listen, args=(child.output, self._inbox, number), daemon=True).start()
             try:
                 send(child.input, *self.recipe.message())
-            except OSError:  # the reader thread reports it
+            except OSError:  # the reader thread reports the error
                 continue
 
     def _died(self, number: int, file: str, what: str) -> OSError:
@@ -185,7 +188,7 @@ def is_stopped(pid: int) -> bool:
 def end_stopped(children: Sequence[Child], ended: threading.Event) -> None:
     """Report each stopped process on stderr once, and end it after LIMIT; return when `ended` is set.
 
-    The run then finds it dead, like a killed process, and starts another.
+    The run then treats it as a killed process, and starts another.
     """
     from mudd_core import _core
 

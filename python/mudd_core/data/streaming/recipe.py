@@ -1,4 +1,4 @@
-"""The settings that decide the ids of a stream's documents: files, tokenizer, frame, and the selected documents."""
+"""The settings that determine the ids of a stream's documents: files, tokenizer, frame, and the selecting rule."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from mudd_core.data.tokenizers.tokenizer import Ids, Tokenizer
 from mudd_core.data.tokenizers.trial import mark_as_tried
 
 Int32 = npt.NDArray[np.int32]
-# all: every document. train: the ones that are not held out by their hash. held: the held-out ones.
+# all: every document. train: documents that are not held out by their hash. held: the held-out documents.
 Kept = Literal["all", "train", "held"]
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """The settings of a process. longest: maximum ids of a document, 0 for unlimited; tail: see DocumentTable."""
+    """The settings of a process. longest: maximum ids per document, 0 for unlimited; tail: see DocumentTable."""
 
     texts: TextFiles
     tokenizer: TokenizerSource
@@ -81,7 +81,7 @@ class Encoder:
         return (text for _, text in replace(self.texts, files=(self.texts.files[file],)).texts())
 
     def keeps(self, text: bytes) -> bool:
-        """Return whether the stream contains a document."""
+        """Return whether a document is part of the stream."""
         if self.kept == "all":
             return True
         return is_held_out(hashlib.sha256(text).digest()) == (self.kept == "held")

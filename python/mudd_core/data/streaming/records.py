@@ -1,7 +1,7 @@
 """The positions of the records in a stream's files: found once, and stored in the cache folder with a checksum.
 
-No text is tokenized for it: lines are found by their ends, and tables and ArrayRecords have counts. Text is read
-completely only if documents are held out by their hash.
+No text is tokenized for this: lines are found by their ends, and tables and ArrayRecords have counts. The whole text is
+read only if documents are held out by their hash.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from mudd_core.data.sources.corpus import Progress
 from mudd_core.data.streaming.processes import Processes
 from mudd_core.data.streaming.recipe import Recipe
 
-_IN_MEMORY = 1 << 16  # bytes of positions that stay in memory; larger ones are read from their file
+_IN_MEMORY = (
+    1 << 16
+)  # largest size in bytes of positions that stay in memory; others are read from their file
 _OPEN_FILES = 64
 _CHECKED = 1 << 20  # bytes in one read
 
@@ -36,13 +38,13 @@ class Places(Protocol):
 
 
 class _OpenFiles:
-    """The open files of positions. Their number is limited, since thousands would exhaust the file descriptors."""
+    """The open files of positions. Their number is limited, because thousands would exhaust the file descriptors."""
 
     def __init__(self) -> None:
         self._files: OrderedDict[Path, BoundedFile] = OrderedDict()
 
     def get(self, path: Path) -> BoundedFile:
-        """Return the open file; raise OSError if it is gone, which a run may wait for."""
+        """Return the open file; raise OSError if it is gone. A run may wait for it."""
         if path not in self._files:
             self._files[path] = BoundedFile(path, reads_again=True)
             if len(self._files) > _OPEN_FILES:
@@ -67,7 +69,7 @@ class _StoredPlaces:
 
 
 class Records:
-    """The positions of the documents of all files, by their index over all files."""
+    """The positions of the documents of all files. The index of a document counts over all files."""
 
     def __init__(self, places: Sequence[Places]) -> None:
         self._places = places
@@ -91,7 +93,7 @@ class Records:
 
 
 def find_records(processes: Processes, cache: Path, progress: Progress | None) -> Records:
-    """Return the records of all files; the processes find the unknown ones, several files at once."""
+    """Return the records of all files. The processes search files without stored positions, several files at once."""
     recipe = processes.recipe
     files = recipe.texts.files
     kept = [_kept(recipe, file, cache) for file in files]

@@ -39,7 +39,7 @@ def made(pipeline: str, batch: int, **members: Unpack[CursorMembers]) -> Cursor:
 
 
 def is_known(cursor: object, pipeline: str) -> TypeGuard[Cursor]:
-    """Return whether the pipeline can continue from a cursor; without one it starts from the first batch."""
+    """Return whether the pipeline can continue from a cursor; if not, it starts from the first batch."""
     if not isinstance(cursor, Mapping) or cursor.get("version") != VERSION:
         return False
     fits = cursor.get("pipeline") == pipeline and cursor.keys() >= spec_of(pipeline).cursor_members
@@ -47,7 +47,7 @@ def is_known(cursor: object, pipeline: str) -> TypeGuard[Cursor]:
 
 
 def _whole(value: Json) -> bool:
-    """Return whether all values are non-negative integers, except for strings."""
+    """Return whether a value is a non-negative integer or a string, or a list of these."""
     if isinstance(value, dict):
         return all(isinstance(name, str) and _whole(member) for name, member in value.items())
     if isinstance(value, list | tuple):
@@ -56,22 +56,22 @@ def _whole(value: Json) -> bool:
 
 
 def data_end(batch: int, epochs: int) -> DataEndError:
-    """Return the error for a run whose data end before its steps."""
+    """Return the error for a run whose data end before its last step."""
     return DataEndError(
         f"[data.epochs] the data end before batch {batch:,} (data.epochs={epochs}); set train.steps={batch} or "
         "data.epochs=0"
     )
 
 
-KEPT_BATCHES = 2  # a step that lost its source requests its batch again
+KEPT_BATCHES = 2  # a step that lost its source requests its batch again, so recent batches are kept
 KEPT_CURSORS = 64
 
 
 class StreamRows:
-    """Training sequences in order of their indices. An earlier index is read again from the last cursor before it."""
+    """Training sequences in the order of their indices. To go back, the stream restarts from the last cursor before."""
 
     core = None
-    rows = 0  # unknown before the end of an epoch
+    rows = 0  # unknown until the end of an epoch
 
     def __init__(
         self,
@@ -82,14 +82,17 @@ class StreamRows:
         cursors: OrderedDict[int, Cursor],
         progress: Progress | None,
     ) -> None:
-        """Set up. opened: opens a stream from a cursor. cursors: by batch; they outlive a stream that is reopened."""
+        """Create the sequences.
+
+        opened: opens a stream at a cursor. cursors: the known cursors by batch, kept across reopening.
+        """
         self.pipeline, self.shape, self.parts = pipeline, shape, parts
         self._opened, self._cursors, self._progress = opened, cursors, progress
         self._stream: BatchStream | None = None
         self._batches: OrderedDict[int, dict[str, Int32]] = OrderedDict()
 
     def batches(self, epochs: int) -> None:
-        """Return None: the number of batches is unknown before the end of the data."""
+        """Return None: the number of batches is unknown until the end of the data."""
         return None
 
     def arrays(self, first_sample: int, n_samples: int) -> dict[str, Int32]:
@@ -106,17 +109,17 @@ class StreamRows:
         }
 
     def cursor(self, batch: int) -> Cursor | None:
-        """Return the last known position at or before this batch."""
+        """Return the last known position that is not after this batch."""
         before = [number for number in self._cursors if number <= batch]
         return self._cursors[max(before)] if before else None
 
     def go_on(self, cursor: object) -> None:
-        """Continue from a checkpoint's position; one of another version or pipeline is ignored."""
+        """Continue from a checkpoint's position; a position of another version or pipeline is ignored."""
         if is_known(cursor, self.pipeline):
             self._cursors[cursor["batch"]] = cursor
 
     def close(self) -> None:
-        """End the processes; they restart if a batch is requested."""
+        """End the processes; a later request for a batch restarts them."""
         if self._stream is not None:
             self._stream.close()
             self._stream = None
@@ -128,7 +131,7 @@ class StreamRows:
         try:
             arrays = stream.next_batch()
         except BaseException:
-            self.close()  # it may be in the middle of a batch
+            self.close()  # the stream may be in the middle of a batch
             raise
         self._remember(stream)
         self._batches[number] = arrays

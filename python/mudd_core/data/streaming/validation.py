@@ -1,4 +1,4 @@
-"""The validation documents of a stream, which are tokenized first into a separate token cache."""
+"""The validation documents of a stream, which are tokenized into a separate token cache before training."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ValidationCache(TokenCache):
 class ChosenTexts:
     """The validation documents from training files: the ones that `processes` select, or the first `count` of them.
 
-    They are returned as ids. identity: everything that decides them.
+    The documents are returned as ids. identity: all values that determine them.
     """
 
     split: Split
@@ -42,7 +42,7 @@ class ChosenTexts:
     frame: Frame
     processes: Processes
     count: int = 0
-    first_file: int = 0  # index of the first of `files` among all of them
+    first_file: int = 0  # index of the first of `files` among all training files
 
     def texts(self) -> Iterator[tuple[int, bytes]]:
         """Yield (0, ids of a document)."""
@@ -82,7 +82,7 @@ def validation_cache(
 ) -> TokenCache:
     """Return the documents of the validation files, else the held-out documents of the training files.
 
-    first: how many first documents are held out; 0 if their hash decides.
+    first: the number of first documents that are held out; 0 if their hash decides.
     """
     assert isinstance(source.train, TextFiles) and isinstance(source.valid, TextFiles)
     none = replace(source.valid, files=())

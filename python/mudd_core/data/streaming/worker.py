@@ -1,8 +1,9 @@
 """A process that reads and tokenizes documents for a run: `python -m mudd_core.data.streaming.worker`.
 
-Requests come through its input, and the answers leave through its output in the same order. It ends when the run has
-ended. It ignores stop signals, which only the run handles. It reads a document by its index: record formats find one on
-their own (Format.by_number); a text file is one document, or is split into documents.
+Requests come through its input, and the answers leave through its output in the same order. The process ends when the
+run has ended. It ignores stop signals, which only the run handles. It reads a document by its
+index: record formats have functions for this (Format.by_number); a text file is one document, or is split into
+documents.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class _Reading:
 
 
 class Worker:
-    """The handler of messages, one after another."""
+    """The handler of messages, which are answered one after another."""
 
     def __init__(self, encoder: Encoder) -> None:
         self._encoder = encoder
@@ -66,7 +67,7 @@ class Worker:
         return {}, [self._places(head["file"])]
 
     def _read(self, file: int, first: int, count: int, wanted: bool) -> Message:
-        """Return lengths, ids and indices of the selected ones among `count` documents from `first`."""
+        """Return lengths, ids and indices of the selected documents among `count` documents from `first`."""
         reading = self._at(file, first)
         if not wanted:
             found = reading.skip(count)
@@ -123,12 +124,12 @@ class Worker:
 
 
 def _require(path: Path) -> None:
-    """Raise OSError if a file is lost, which a run may wait for."""
+    """Raise OSError if a file is lost. A run may wait for the file."""
     os.close(open_regular(path))
 
 
 def serve(source: BinaryIO, out: BinaryIO) -> None:
-    """Answer until the other side closes the pipe."""
+    """Answer requests until the other side closes the pipe."""
     told = receive(source)
     if told is None:
         return

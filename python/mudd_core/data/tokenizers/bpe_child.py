@@ -1,4 +1,4 @@
-"""The child process of bpe_training: train a byte-level BPE on documents from stdin and write its JSON to stdout.
+"""The child process of bpe_training.py: train a byte-level BPE on documents from stdin and write its JSON to stdout.
 
 Run it as a script, without mudd_core: `<python> -I -S bpe_child.py <settings as JSON> <sys.path...>`. A document on
 stdin is its length in eight bytes and its UTF-8; the length END marks the last one. Progress goes to stderr as lines of
@@ -40,7 +40,7 @@ def _end_with_parent(source: BinaryIO) -> None:
 
 
 def train(options: dict[str, int], alphabet: list[str], end: str, texts: Iterator[str]) -> str:
-    """Train a BPE and return the library's JSON. split_at: the size in bytes at which a piece is split, 0 for never."""
+    """Train a BPE and return the library's JSON. split_at: size in bytes at which a piece is split; 0: never."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
     library = Tokenizer(models.BPE())
@@ -54,7 +54,7 @@ def train(options: dict[str, int], alphabet: list[str], end: str, texts: Iterato
         vocab_size=options["vocab_size"],
         special_tokens=[end],
         initial_alphabet=alphabet,
-        max_token_length=options["longest_token"] + 1,  # tokens are shorter than this
+        max_token_length=options["longest_token"] + 1,  # all tokens are shorter than this
         show_progress=False,
     )
     if hasattr(trainer, "progress_format"):  # a parameter since tokenizers 0.22.2
@@ -68,10 +68,10 @@ def main() -> None:
     """Train with the settings in the first argument."""
     told = json.loads(sys.argv[1])
     sys.path[:] = sys.argv[2:]
-    for number in told["ignored_signals"]:  # the parent handles a stop
+    for number in told["ignored_signals"]:  # the parent handles stop signals
         signal.signal(number, signal.SIG_IGN)
     out = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # a library must not print into the result
+    os.dup2(2, 1)  # so that no library prints into the result
     out.write(
         train(told["options"], told["alphabet"], told["end"], texts_of(sys.stdin.buffer)).encode("utf-8")
     )

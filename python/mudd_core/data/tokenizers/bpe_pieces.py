@@ -1,4 +1,4 @@
-"""The BPE that mudd_core trains: its form in a tokenizer.json, the limits of pieces and tokens, and their check.
+"""The BPE that mudd_core trains: its form in a tokenizer.json, the limits of pieces and tokens, and their checks.
 
 A byte-level BPE splits text into pieces before it counts pairs: a word, a number, a run of whitespace or of other
 characters. The training time grows with the square of the longest piece, so longer pieces are split.
@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from mudd_core.base.types import JsonObject
 from mudd_core.data.tokenizers.check import MAX_TOKEN_BYTES
 
-LONGEST_PIECE = 4096  # bytes of text
-# Bytes of text. Each is a character of the byte alphabet, which needs up to two bytes in a tokenizer.json.
+LONGEST_PIECE = 4096  # bytes of text in a piece
+# Bytes of text in a token. Each is a character of the byte alphabet, which needs up to two bytes in a tokenizer.json.
 LONGEST_TOKEN = MAX_TOKEN_BYTES // 2
 # A piece of more than LONGEST_PIECE bytes covers at least one whole block of this many characters.
 _BLOCK = LONGEST_PIECE // 16
@@ -42,7 +42,7 @@ def _is_of_one_kind(block: str) -> bool:
 
 def _longest_piece(text: str) -> int:
     """Return the length in bytes of the longest piece into which the `tokenizers` library splits text."""
-    from tokenizers import pre_tokenizers  # a slow import, only for text with long runs
+    from tokenizers import pre_tokenizers  # a slow import, needed only for text with long runs
 
     pieces = pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str(text)
     return max((len(piece) for piece, _ in pieces), default=0)

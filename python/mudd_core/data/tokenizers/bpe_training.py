@@ -1,4 +1,4 @@
-"""Train a byte-level BPE in a child process, which a stop ends at once and whose memory returns to the system."""
+"""Train a byte-level BPE in a child process: a stop ends it at once, and its memory returns to the system."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ PHASE = "training the tokenizer"
 Report = Callable[[str, int, int], None]
 
 _PROGRAM = Path(__file__).with_name("bpe_child.py")
-_STAGES = {"Tokenize words": "words", "Count pairs": "pairs", "Compute merges": "merges"}  # of the library
+# stages that the library reports -> names in messages
+_STAGES = {"Tokenize words": "words", "Count pairs": "pairs", "Compute merges": "merges"}
 _SEND_BYTES = 2**18
-_TICK = 0.2  # seconds until a stop is noticed
+_TICK = 0.2  # seconds between checks for a stop
 
 
 def train_bpe(
@@ -39,9 +40,10 @@ def train_bpe(
     """Return the tokenizer.json of a byte-level BPE of at most `vocab_size` tokens; EOS is id 0.
 
     Equal documents give equal bytes, whatever the number of threads. A small corpus may have too few pairs for
-    `vocab_size` tokens. n_texts: the number of documents, 0 if unknown. splits_long_pieces: at LONGEST_PIECE bytes.
-    report: called with (phase, done, total) at least five times a second; an exception from it ends the training. Raise
-    UserError for a vocab_size below 257.
+    `vocab_size` tokens. n_texts: the number of documents, 0 if unknown. splits_long_pieces: split pieces at
+    LONGEST_PIECE bytes.
+    report: called with (phase, done, total) at least five times a second; an exception that it raises ends the
+    training. Raise UserError for a vocab_size below 257.
     """
     if vocab_size < LOWEST_BPE_SIZE:
         raise UserError(f"[data.vocab_size] expected at least {LOWEST_BPE_SIZE} for bpe, got {vocab_size}")
@@ -52,7 +54,7 @@ def train_bpe(
         trained = _Conversation(child, texts, n_texts, report).result()
     finally:
         child.end()
-    # Versions of the library write different white space, so the JSON is written here.
+    # Versions of the library write different white space, so the JSON is formatted here.
     return json.dumps(json.loads(trained), ensure_ascii=False, separators=(",", ":")).encode("utf-8")
 
 
@@ -74,7 +76,10 @@ def _started(options: dict[str, int]) -> Child:
 
 
 class _Conversation:
-    """The exchange with the child process: sends documents and reads the result, never blocking longer than a tick."""
+    """The exchange with the child process.
+
+    It sends documents and reads the result, and never blocks longer than a tick.
+    """
 
     def __init__(self, child: Child, texts: Iterable[bytes], n_texts: int, report: Report) -> None:
         self._child, self._report = child, report
@@ -97,7 +102,8 @@ class _Conversation:
                         pipes.unregister(key.fileobj)
                         outputs -= key.fileobj is not stdin
                 self._report(*self._place)
-            # A closed stdin would make the child exit, as if this process had died.
+            # A closed stdin would make the child exit, as if this process had died. So wait for the child before
+            # closing it.
             code = self._child.code()
         if code:
             raise _failure(code, self._said.decode("utf-8", "replace"))
@@ -117,7 +123,7 @@ class _Conversation:
             self._unsent = self._unsent[os.write(pipe.fileno(), self._unsent) :]
         except BlockingIOError:
             return True
-        except BrokenPipeError:  # the exit code explains more
+        except BrokenPipeError:  # the exit code explains the failure better
             return False
         return True
 
@@ -126,7 +132,7 @@ class _Conversation:
         return bool(block)
 
     def _hear(self, pipe: IO[bytes]) -> bool:
-        """Read lines of progress, and keep other lines for an error message."""
+        """Read lines of progress; keep other lines for an error message."""
         block = os.read(pipe.fileno(), 1 << 16)
         *lines, rest = (self._said[-4096:] + block).split(b"\n")
         kept = [line for line in lines if not self._follow(line)]

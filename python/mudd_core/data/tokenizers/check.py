@@ -1,7 +1,7 @@
 """Rules that a tokenizer.json must obey before the `tokenizers` library reads it (docs/data.md, 2).
 
-The file may come from anyone. A FormatError here names the wrong place; the library itself might panic. Regular
-expressions are not checked, because the library's engine stops them after a fixed number of steps.
+The file may come from anyone. A FormatError here names the position of the error; the library itself might panic.
+Regular expressions are not checked, because the library's engine stops them after a fixed number of steps.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MAX_DEPTH = 64
 MAX_TOKEN_BYTES = 2048
 MAX_VOCABULARY = 2**24
 MAX_PATTERN = 4096
-MAX_HOLES = 2**20  # ids without a token
+MAX_HOLES = 2**20  # largest number of ids without a token
 MODELS = ("BPE", "WordLevel", "WordPiece", "Unigram")
 
 
@@ -56,7 +56,7 @@ def check_tokenizer_json(data: bytes, file: str) -> TokenizerJson:
     checker = _Checker(file)
     try:
         return checker.check(data)
-    except (AttributeError, TypeError, ValueError) as e:  # a value of a wrong type
+    except (AttributeError, TypeError, ValueError) as e:  # a value has a wrong type
         raise checker.bad(str(e)) from None
 
 
@@ -196,7 +196,7 @@ class _Checker:
             left, right = pair if isinstance(pair, list) and len(pair) == 2 else (None, None)
             if not isinstance(left, str) or not isinstance(right, str):
                 raise self.bad(f"model.merges[{i}] is not a pair of tokens")
-            # The library would remove the length of the prefix, even in the middle of a character.
+            # The library would remove as many characters as the prefix has, even in the middle of a character.
             if not right.startswith(prefix):
                 raise self.bad(
                     f"model.merges[{i}]: {right[:80]!r} does not start with model.continuing_subword_prefix "

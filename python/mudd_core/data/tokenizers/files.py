@@ -12,7 +12,7 @@ from mudd_core.data.tokenizers.special_tokens import END_OF_TEXT
 from mudd_core.data.tokenizers.tokenizer import ByteTokenizer, JsonTokenizer, Tokenizer, byte_alphabet
 
 VOCABULARIES = ("tokenizer.json", "tokenizer.model")
-OF_FILES = (JsonTokenizer, SentencePieceTokenizer)  # tokenizers that are defined by a file
+OF_FILES = (JsonTokenizer, SentencePieceTokenizer)  # classes of tokenizers that a file defines
 
 
 def special_ids(tokenizer: Tokenizer) -> dict[str, int | None]:

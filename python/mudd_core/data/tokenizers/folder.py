@@ -19,7 +19,7 @@ MODELS = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
 _MAP = "special_tokens_map.json"
 _TOKENS = ("bos_token", "eos_token", "pad_token")
 FILES = ("tokenizer.json", CONFIG, "vocab.json", "merges.txt", *MODELS, "added_tokens.json", _MAP)
-# Programs whose vocab.json and merges.txt are byte-level, as in GPT-2.
+# Classes of tokenizers whose vocab.json and merges.txt are byte-level, as in GPT-2.
 _GPT2_CLASSES = (None, "GPT2Tokenizer", "GPT2TokenizerFast", "GPTNeoXTokenizer", "GPTNeoXTokenizerFast")
 
 
@@ -40,7 +40,7 @@ def read_limited(path: str, wanted: str) -> bytes:
 
 
 def config_of(folder: Path) -> JsonObject:
-    """Return the folder's tokenizer_config.json plus missing tokens from special_tokens_map.json; may be empty."""
+    """Return the folder's tokenizer_config.json, with missing tokens from special_tokens_map.json. It may be empty."""
     found: JsonObject = {}
     for name in (_MAP, CONFIG):
         file = folder / name
@@ -51,7 +51,7 @@ def config_of(folder: Path) -> JsonObject:
 
 
 def special_of_json(data: bytes, config: JsonObject, folder: Path) -> SpecialIds:
-    """Return the ids that the folder's config names in the vocabulary of its tokenizer.json."""
+    """Return the ids of the special tokens that the folder's config names, by the vocabulary of its tokenizer.json."""
     if not any(f"{name}_token" in config for name in ("bos", "eos", "pad")):
         return SpecialIds()
     ids = vocabulary(check_tokenizer_json(data, str(folder / "tokenizer.json")))

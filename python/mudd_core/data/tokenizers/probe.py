@@ -19,7 +19,7 @@ SAMPLES = (
     "<|endoftext|></s>[CLS]<unk> \u2581\u0120a##b",
     "a" * 300 + "b" + "\u00e9" * 300 + " " * 300,
 )
-PROBE_CHARACTERS = 2**16  # characters of the joined vocabulary
+PROBE_CHARACTERS = 2**16  # characters of the joined vocabulary that are encoded
 PROBE_IDS = 2**20
 
 

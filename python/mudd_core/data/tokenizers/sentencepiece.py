@@ -19,7 +19,7 @@ from mudd_core.data.tokenizers.tokenizer import Ids
 if TYPE_CHECKING:
     from sentencepiece import SentencePieceProcessor
 
-_BEGINS = ("LlamaTokenizer", "LlamaTokenizerFast")  # programs whose template adds BOS
+_BEGINS = ("LlamaTokenizer", "LlamaTokenizerFast")  # tokenizer classes whose template adds BOS
 _ENDS = ("T5Tokenizer", "T5TokenizerFast")
 T = TypeVar("T")  # the result of a call of the library
 
@@ -32,7 +32,7 @@ def _loaded(data: bytes, file: str) -> SentencePieceProcessor:
         if not data or model.get_piece_size() < 1:
             raise ValueError("it has no pieces")
         for number in range(model.get_piece_size()):
-            model.id_to_piece(number)  # a piece may be invalid UTF-8
+            model.id_to_piece(number)  # raises an error if a piece is not valid UTF-8
         return model
     except Exception as error:
         raise FormatError(file, 0, f"not a sentencepiece model: {str(error)[:200]}") from None
@@ -53,7 +53,7 @@ def special_of_model(data: bytes, file: str, config: Mapping[str, Json], config_
 
 
 class SentencePieceTokenizer(ShownByIds):
-    """A sentencepiece model. `file` names it in messages."""
+    """A sentencepiece model. `file`: the name of the model's file in messages."""
 
     def __init__(
         self, data: bytes, file: str, special: SpecialIds | None = None, prompts: bool = False
@@ -103,7 +103,7 @@ class SentencePieceTokenizer(ShownByIds):
         return named
 
     def _special_pieces(self) -> dict[str, int]:
-        """Return the names that are tokens wherever they occur in text."""
+        """Return the names of tokens that are recognised anywhere in text."""
         ids = (self.bos_id, self.eos_id, self.pad_id, self._model.unk_id())
         return {self._model.id_to_piece(i): i for i in ids if i is not None and i >= 0}
 
@@ -168,7 +168,7 @@ class SentencePieceTokenizer(ShownByIds):
         return Growing(self, after)
 
     def _whole_characters(self, ids: Iterable[int]) -> Iterator[int]:
-        """Replace each byte token in a run that is not UTF-8 by U+FFFD.
+        """Replace each byte token by U+FFFD in a run of byte tokens that is not UTF-8.
 
         transformers decodes a run as a whole; the library would keep its valid characters.
         """

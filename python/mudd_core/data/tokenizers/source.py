@@ -30,8 +30,8 @@ _STORED = {"json": "tokenizer.json", "bpe": "tokenizer.json", "sentencepiece": "
 class TokenizerSource:
     """The origin of a tokenizer. kind: bytes, bpe (trained on the corpus, so no data yet), json or sentencepiece.
 
-    Or ids, for documents that already are ids below vocab_size. splits_long_pieces: for a bpe of documents that have
-    pieces of more than LONGEST_PIECE bytes.
+    Another kind is ids, for documents that already are ids below vocab_size. splits_long_pieces: a bpe splits pieces of
+    more than LONGEST_PIECE bytes, because the documents have some.
     """
 
     kind: str
@@ -48,13 +48,16 @@ class TokenizerSource:
             return "bytes"
         if self.kind == "ids":
             return f"ids:{self.vocab_size}"
-        if self.kind == "bpe":  # another version of the library might train another vocabulary
+        if self.kind == "bpe":  # another version of the library may train another vocabulary
             pieces = f", pieces of {LONGEST_PIECE} bytes" if self.splits_long_pieces else ""
             return f"bpe:{self.vocab_size}, tokenizers {metadata.version('tokenizers')}{pieces}"
         return f"{self.kind}:{hashlib.sha256(self.data).hexdigest()}{self.special.text()}"
 
     def forms(self) -> tuple[TokenizerSource, ...]:
-        """Return the tokenizers that this may become. A bpe has two forms: for any text, and for long pieces."""
+        """Return the tokenizers that this source may become.
+
+        A bpe has two: with and without the split of long pieces.
+        """
         return (self, replace(self, splits_long_pieces=True)) if self.kind == "bpe" else (self,)
 
     def reading_names(self) -> TokenizerSource:
@@ -64,7 +67,7 @@ class TokenizerSource:
         return replace(self, special=replace(self.special, names=1))
 
     def make(self) -> Tokenizer:
-        """Build the tokenizer; do not call it for a bpe that is not trained yet."""
+        """Build the tokenizer. A bpe must be trained first."""
         return _made(self.kind, self.data, self.file, self.special)
 
 
@@ -95,7 +98,7 @@ def find_tokenizer(name: str, vocab_size: int, access: Access = LOCAL) -> Tokeni
 
 
 def is_here(name: str) -> bool:
-    """Return whether a name is a tokenizer's folder, or a hub name whose files are on this machine."""
+    """Return whether a name is a tokenizer's folder, or a hub name with files on this machine."""
     try:
         return Path(name).is_dir() or bool(hub_folder(name, tokenizer_folder.FILES, LOCAL, "", ""))
     except UserError:
@@ -103,7 +106,7 @@ def is_here(name: str) -> bool:
 
 
 def needs_its_folder(file: Path) -> bool:
-    """Return whether only the config next to a tokenizer.json names EOS."""
+    """Return whether a tokenizer.json does not name EOS, but the config next to it does."""
     content = check_tokenizer_json(read_tokenizer_json(str(file)), str(file))
     return usual_end(vocabulary(content)) is None and "eos_token" in tokenizer_folder.config_of(file.parent)
 

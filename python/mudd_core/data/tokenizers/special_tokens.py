@@ -10,13 +10,13 @@ from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.types import Json, JsonObject
 
 END_OF_TEXT = "<|endoftext|>"
-# Names of the EOS token in known families, the most likely first, and names of their BOS token.
+# Names of the EOS token in known model families, the most likely first, and names of their BOS token.
 END_NAMES = (END_OF_TEXT, "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "[EOS]", "<|im_end|>")
 BEGIN_NAMES = ("<|begin_of_text|>", "<s>", "<bos>", "<|startoftext|>", "[BOS]")
 
 
 class ShownByIds:
-    """A tokenizer that shows its size and ids at a prompt."""
+    """A base class for tokenizers whose repr shows the size of the vocabulary and the special ids."""
 
     vocab_size: int
     bos_id: int | None
@@ -32,10 +32,10 @@ class ShownByIds:
 
 @dataclass(frozen=True)
 class SpecialIds:
-    """The ids that tokenizer_config.json names, None for others.
+    """The ids of special tokens that tokenizer_config.json names; None for the others.
 
-    begins, ends: whether to add BOS and EOS in the template, for models without an own template (tokenizer.model).
-    names: whether names of special tokens in text are these tokens, as in the original programs.
+    begins, ends: the template adds BOS, EOS; for models that store no template (tokenizer.model). names: a special
+    token's name in text becomes this token, as in the original programs.
     """
 
     bos: int | None = None
@@ -46,7 +46,7 @@ class SpecialIds:
     names: int | None = None
 
     def text(self) -> str:
-        """Return the form in a tokenizer's identity, such as ` bos=1 eos=2`; empty if no id is named."""
+        """Return the string for a tokenizer's identity, such as ` bos=1 eos=2`; empty if no id is named."""
         values = ((field.name, getattr(self, field.name)) for field in fields(self))
         return "".join(f" {name}={value}" for name, value in values if value is not None)
 
@@ -100,7 +100,7 @@ def named_ids(config: Mapping[str, Json], ids: Mapping[str, int], file: str) -> 
         if token is not None and token not in ids:
             if name == "eos":
                 raise FormatError(file, 0, f"eos_token: {token[:80]!r} is not in the vocabulary")
-            continue  # LLaMA folders name padding that no vocabulary has
+            continue  # LLaMA folders name a padding token that is not in the vocabulary
         found[name] = None if token is None else ids[token]
     return SpecialIds(**found)
 

@@ -6,7 +6,7 @@ import codecs
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-_CONTEXT = 8  # ids of a prompt that a decoder sees: it drops the space of the first token only
+_CONTEXT = 8  # ids of a prompt that the decoder gets, because it drops the space of the first token only
 _LONGEST_CHARACTER = 4  # bytes of UTF-8
 
 
@@ -68,7 +68,7 @@ class Growing:
 def _context(tokenizer: Decodes, after: Sequence[int]) -> tuple[list[int], str]:
     """Return the last ids of a prompt and their text."""
     ids, text = [int(token) for token in after], ""
-    # A byte token in the middle of a character corrupts the text of all byte tokens after it.
+    # A byte token in the middle of a character corrupts the text of all following byte tokens.
     for length in range(_CONTEXT, _CONTEXT + _LONGEST_CHARACTER):
         text = tokenizer.decode(ids[-length:]) if ids else ""
         if not text.startswith("\ufffd") or length >= len(ids):

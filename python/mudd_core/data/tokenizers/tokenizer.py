@@ -42,7 +42,7 @@ T = TypeVar("T")  # the result of a call of the library
 class Tokenizer(Protocol):
     """The interface of a tokenizer. bos_id, pad_id: None if it has none.
 
-    stop_ids: tokens besides eos_id that end a generated text.
+    stop_ids: further tokens that end generated text, in addition to eos_id.
     """
 
     vocab_size: int
@@ -59,7 +59,7 @@ class Tokenizer(Protocol):
         """
 
     def for_prompts(self, stop_ids: Iterable[int] = ()) -> Tokenizer:
-        """Return the tokenizer for weights that it came with; its `encode` reads prompts as transformers does."""
+        """Return the tokenizer for prompts to the weights that it came with; `encode` then works as in transformers."""
 
     def encode_documents(self, texts: Sequence[bytes], *, template: bool = False) -> list[Ids]:
         """Return the ids of UTF-8 documents without EOS. template: add the ids of the tokenizer's own template."""
@@ -79,7 +79,7 @@ class WithPlaces(Protocol):
     """A tokenizer that reports the characters of the text for each id."""
 
     def encode_with_places(self, texts: Sequence[str]) -> list[tuple[Ids, Ids]]:
-        """Return for each text its ids [n] and their characters [n, 2]: first, end. No template is applied."""
+        """Return for each text its ids [n] and their characters [n, 2]: first, end. The template is not applied."""
 
 
 class _ByteVocabulary(ShownByIds):
@@ -130,10 +130,10 @@ class ByteTokenizer(_ByteVocabulary):
 
 
 class JsonTokenizer(_ByteVocabulary):
-    """A tokenizer.json, run by the `tokenizers` library. `file` names it in messages.
+    """A tokenizer.json, run by the `tokenizers` library. `file`: its name in messages.
 
-    special: ids that tokenizer_config.json names; the others follow from the names of tokens. prompts: it came with
-    weights, see Tokenizer.for_prompts.
+    special: ids that tokenizer_config.json names; the others follow from the names of tokens. prompts: True for weights
+    that the tokenizer came with; see Tokenizer.for_prompts.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class JsonTokenizer(_ByteVocabulary):
         self._special, self._prompts = special, prompts
         self._reads_names = bool(special.names) or prompts
         self._is_byte_level = _is_byte_level(content)
-        self.has_own_form = has_own_form(content)  # loads without a trial, and loses no text
+        self.has_own_form = has_own_form(content)  # loads without a trial, and does not lose text
         self._pieces = _pieces_of(content, ids, self.vocab_size) if self._is_byte_level else []
 
     @property
@@ -177,7 +177,9 @@ class JsonTokenizer(_ByteVocabulary):
             library = self._guard(lambda: tokenizers.Tokenizer.from_str(self._data.decode("utf-8")))
             library.no_truncation()
             library.no_padding()
-            library.encode_special_tokens = not self._reads_names  # True: their names are text
+            library.encode_special_tokens = (
+                not self._reads_names
+            )  # True: special tokens' names are encoded as text
             self._library = library
         return self._library
 
@@ -191,10 +193,10 @@ class JsonTokenizer(_ByteVocabulary):
             raise
 
     def encode(self, text: str, *, bos: bool = True, special_tokens: bool = True) -> list[int]:
-        # Raise ValueError for half a surrogate pair, which the library would report as its own error.
+        # Raise ValueError for an unpaired surrogate, for which the library would raise another error.
         text.encode("utf-8")
         library = self._loaded()
-        # True: their names are text.
+        # True: the names of special tokens are encoded as text.
         library.encode_special_tokens = not (self._reads_names and special_tokens)
         try:
             encoded = self._guard(lambda: library.encode(text, add_special_tokens=bos and self._prompts))
@@ -202,11 +204,11 @@ class JsonTokenizer(_ByteVocabulary):
             library.encode_special_tokens = not self._reads_names
         ids, added = list(encoded.ids), list(encoded.special_tokens_mask)
         while ids and added[len(ids) - 1] and self._prompts and len(ids) > 1:
-            ids.pop()  # an EOS that the template adds; here the text continues
+            ids.pop()  # remove the EOS that the template adds, because the text continues
         return ids
 
     def for_prompts(self, stop_ids: Iterable[int] = ()) -> JsonTokenizer:
-        own = self.has_own_form  # no other program has this tokenizer
+        own = self.has_own_form  # no other program has this form of tokenizer
         made = copy(self) if own else JsonTokenizer(self._data, self._file, self._special, prompts=True)
         made.stop_ids = frozenset(stop_ids)
         return made
@@ -270,7 +272,7 @@ def _is_byte_level(content: TokenizerJson) -> bool:
 
 
 def _pieces_of(content: TokenizerJson, ids: dict[str, int], size: int) -> list[bytes]:
-    """Return the bytes of each id. Added tokens, and tokens outside the byte alphabet, are their own UTF-8."""
+    """Return the bytes of each id. Added tokens, and tokens outside the byte alphabet, are encoded in UTF-8."""
     alphabet = byte_alphabet()
     added = {t["content"] for t in content.get("added_tokens") or []}
     pieces = [b""] * size

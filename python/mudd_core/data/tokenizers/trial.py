@@ -19,10 +19,12 @@ from mudd_core.data.tokenizers.check import TokenizerJson
 
 PROBE = Path(__file__).with_name("probe.py")
 BASE_MEMORY = 2**29  # bytes of address space, for Python and the library
-MEMORY_PER_BYTE = 40  # of the file; the vocabularies of Llama 3 and GPT-2 have about 12
+MEMORY_PER_BYTE = (
+    40  # bytes of memory per byte of the file; the vocabularies of Llama 3 and GPT-2 need about 12
+)
 BASE_SECONDS = 20
 BYTES_PER_SECOND = 2**20
-# One thread and one arena, so that the address space follows the memory in use.
+# One thread and one arena, so that the address space is close to the memory in use.
 CHILD_ENVIRONMENT = {"RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "MALLOC_ARENA_MAX": "1"}
 
 _tried: set[str] = set()  # SHA-256 of the files that passed in this process
