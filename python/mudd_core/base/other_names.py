@@ -106,7 +106,7 @@ NN = {
 
 
 def unknown(owner: str, name: str, hints: Mapping[str, str]) -> AttributeError:
-    """Return the error for a missing attribute; for a name of another library, the message says what to type."""
+    """Return the error for a missing attribute; for a name of another library, the message has the replacement."""
     hint = f"; {hints[name]}" if name in hints else ""
     return AttributeError(f"[{owner}] there is no '{name}'{hint}")
 

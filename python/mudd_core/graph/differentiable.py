@@ -84,8 +84,7 @@ BINARY = {
     "subtract": _elementwise(np.subtract, lambda dy, a, b: dy, lambda dy, a, b: -dy),
     "multiply": _elementwise(np.multiply, lambda dy, a, b: dy * b, lambda dy, a, b: dy * a),
     "divide": _elementwise(np.divide, lambda dy, a, b: dy / b, lambda dy, a, b: -dy * a / (b * b)),
-    # As in PyTorch: x ** 0 has the gradient 0 also at x = 0, and 0 ** y with y >= 0 has the gradient 0 with respect to
-    # y.
+    # As in PyTorch, x ** 0 has the gradient 0 also at x = 0. The gradient of 0 ** y with respect to y is 0 for y >= 0.
     "power": _elementwise(
         np.power,
         lambda dy, a, b: np.where(b == 0, 0, dy * b * np.power(a, b - 1)),

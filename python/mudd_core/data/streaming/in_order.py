@@ -1,7 +1,7 @@
 """Documents of files in order, tokenized in advance by several processes.
 
-Each process reads the whole file and tokenizes its part, because reading is cheap compared with tokenizing, and a
-compressed file can only be read in order. The number of pieces of about PIECE_BYTES of text limits the work in advance.
+Each process reads the whole file and tokenizes its part: reading is cheap compared with tokenizing. A compressed file
+can only be read in order anyway. The number of pieces of about PIECE_BYTES of text limits the work in advance.
 """
 
 from __future__ import annotations
