@@ -131,7 +131,9 @@ class _Sizes:
         Raise YAMLError for too many, or for a cycle.
         """
         if id(node) in self._open:
-            raise _fault(node, "expected a value that does not contain itself, got an alias of itself")
+            raise _fault(
+                node, "expected an alias (*NAME) of another value, got one inside the value that it names"
+            )
         if id(node) not in self._known:
             self._open.add(id(node))
             below = [self.of(child, above + 1) for child in _children(node)]

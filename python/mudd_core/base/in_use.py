@@ -20,7 +20,9 @@ class InUse:
 
     def __enter__(self) -> None:
         if not self._lock.acquire(blocking=False):
-            raise RuntimeError(f"[{self._what}] called from two threads at once; use one object each")
+            raise RuntimeError(
+                f"[{self._what}] called from two threads at once; create one object for each thread"
+            )
 
     def __exit__(self, *_: object) -> None:
         self._lock.release()

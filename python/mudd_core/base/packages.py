@@ -53,8 +53,8 @@ def build_with_mpi() -> str:
     if in_checkout():
         return f"{packages} and build again: ./run setup"
     return (
-        f"a wheel has none: {packages}, then build from source: the sdist (pip install FILE.tar.gz) or a checkout "
-        "(./run setup)"
+        f"wheels are built without MPI: {packages}, then build from source, either the sdist (pip "
+        "install FILE.tar.gz) or a checkout (./run setup)"
     )
 
 

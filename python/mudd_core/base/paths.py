@@ -41,11 +41,11 @@ def url_fault(path: str | Path) -> str | None:
         return None
     scheme = (found[1] or found[2]).lower()
     if scheme == "file":
-        return f"expected a local path, got the URL '{path}'; give it without file://"
+        return f"expected a local path, got the URL '{path}'; pass the path without file://"
     copy = f" ({_COPY[scheme]})" if scheme in _COPY else ""
     return (
-        f"expected a local path, got the URL '{path}'; URLs are neither read nor written here: copy the files to or "
-        f"from a local folder with the storage's own program{copy} and give that folder here, or mount it (storage.map)"
+        f"expected a local path, got the URL '{path}'; copy the files to or from a local folder with "
+        f"the program of the storage{copy} and pass that folder, or mount the storage (storage.map)"
     )
 
 
@@ -79,7 +79,7 @@ def local(path: str | Path, what: str) -> Path:
         if fault is None and any(len(os.fsencode(part)) > _LONGEST_NAME for part in Path(path).parts):
             fault = f"expected names of at most {_LONGEST_NAME} bytes, got '{str(path)[:60]}...'"
     except UnicodeEncodeError:
-        fault = f"expected a path of whole characters, got {str(path)[:60]!a} with half a surrogate"
+        fault = f"expected a path of valid Unicode, got {str(path)[:60]!a} with an unpaired surrogate"
     if fault is not None:
         raise UserError(f"{what}: {fault}")
     return Path(path)

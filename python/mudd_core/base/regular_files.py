@@ -105,7 +105,7 @@ def write_file(path: Path, data: bytes) -> None:
     except OSError as error:
         if error.errno == errno.ENOENT and not path.parent.exists():
             raise SaveError(
-                f"[save] {path}: the folder {path.parent} does not exist; make it: "
+                f"[save] {path}: the folder {path.parent} does not exist; create it: "
                 f"{shlex.join(['mkdir', '-p', str(path.parent)])}"
             ) from error
         raise write_error(path, error) from error

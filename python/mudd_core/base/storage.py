@@ -17,7 +17,7 @@ _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 _PACKAGES = {"gs": "gcsfs", "gcs": "gcsfs", "s3": "s3fs", "s3a": "s3fs", "hf": "huggingface_hub"}
 _BUCKETS = ("gs", "gcs", "s3", "s3a")
 _BELOW_A_RUN = 3  # levels of folders below a run, as in checkpoints/590000/items
-_MOUNT = "storage.map=PREFIX=FOLDER takes a folder that it is mounted at"
+_MOUNT = "storage.map=PREFIX=FOLDER names the folder that the storage is mounted at"
 
 
 def is_url(text: str) -> bool:
@@ -42,7 +42,9 @@ def mapped(text: str, mounts: str, argument: str = "[storage] map") -> str:
     for entry in filter(None, (entry.strip() for entry in mounts.split(","))):
         prefix, equals, folder = entry.partition("=")
         if not equals or not is_url(prefix) or not folder:
-            raise UserError(f"{argument}: expected URL=FOLDER, several with commas, got '{entry}'")
+            raise UserError(
+                f"{argument}: expected URL=FOLDER, or several of them separated by commas, got '{entry}'"
+            )
         prefix = prefix.rstrip("/")
         if (text == prefix or text.startswith(prefix + "/")) and len(prefix) > len(best[0]):
             best = (prefix, folder)
@@ -96,7 +98,8 @@ def file_system(url: str, argument: str) -> tuple[FileSystem, str]:
     url = scheme + url[len(scheme) :]
     if scheme in ("http", "https") and argument.startswith("[workdir]"):
         raise UserError(
-            f"{argument}: expected a folder or the URL of a bucket (gs://, s3://), got '{url}', which cannot be written"
+            f"{argument}: expected a folder or the URL of a bucket (gs://, s3://), got '{url}', "
+            "which cannot be written"
         )
     if scheme in _PACKAGES:
         try:
@@ -112,8 +115,8 @@ def file_system(url: str, argument: str) -> tuple[FileSystem, str]:
             raise UserError(f"{argument}: {scheme}:// URLs cannot be used: {error}; {_MOUNT}") from None
         name = shlex.quote(PurePosixPath(urlsplit(url).path).name or "FILE")
         raise UserError(
-            f"{argument}: expected a file or the URL of a bucket (gs://, s3://), got '{url}'; download it, then give "
-            f"{name}: curl -L -o {name} {shlex.quote(url)}"
+            f"{argument}: expected a file or the URL of a bucket (gs://, s3://), got '{url}'; "
+            f"download it, then pass the file {name}: curl -L -o {name} {shlex.quote(url)}"
         ) from None
     except ValueError as error:
         raise UserError(f"{argument}: {scheme}:// URLs cannot be used: {error}; {_MOUNT}") from None
@@ -131,4 +134,4 @@ def unreachable(url: str, argument: str, error: BaseException, failed: str = "re
     for name in ("HF_TOKEN", "AWS_SECRET_ACCESS_KEY"):
         if secret := os.environ.get(name):
             reason = reason.replace(secret, "***")
-    return UserError(f"{argument}: '{url}' cannot be {failed}: {reason[:300]}; {_MOUNT} (extra cloud)")
+    return UserError(f"{argument}: '{url}' cannot be {failed}: {reason[:300]}; {_MOUNT}")

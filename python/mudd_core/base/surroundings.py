@@ -56,8 +56,8 @@ def launcher_value(name: str) -> int | None:
         if not name.startswith("OMPI_"):
             return None
         raise UserError(
-            f"[launch] {name}: expected a whole number from {low}, got '{text}'; without a launcher: env -u {name} "
-            "<the command>"
+            f"[launch] {name}: expected a whole number from {low}, got '{text}'; if no launcher "
+            f"started this process, type: env -u {name} <the command>"
         )
     return number
 
@@ -71,8 +71,8 @@ def _check_launcher() -> None:
             value, most = launcher_value(name), launcher_value(limit)
             if value is not None and most is not None and value > most - least:
                 raise UserError(
-                    f"[launch] {name}: expected at most {most - least} with {limit}={most}, got {value}; leave the "
-                    "variables of the launcher as it sets them"
+                    f"[launch] {name}: expected at most {most - least} with {limit}={most}, got "
+                    f"{value}; do not change the variables that the launcher sets"
                 )
 
 
@@ -103,9 +103,9 @@ def require_one_process(what: str = "training") -> None:
     name, count = started_processes()
     if count > 1:
         raise UserError(
-            f"[launch] {name}: expected 1 process, got {count}; {what} runs in one process here, since MPI knows of no "
-            "others. Start ranks by mpirun, srun --mpi=pmix or launch.py --ranks (docs/cluster.md), or, if this is "
-            f"the only one: env -u {name} <the command>"
+            f"[launch] {name}: expected 1 process, got {count}; {what} runs in one process here, "
+            "because MPI reports no other process. Start the ranks with mpirun, srun --mpi=pmix or "
+            f"launch.py --ranks (docs/cluster.md). For one process, type: env -u {name} <the command>"
         )
 
 

@@ -101,10 +101,10 @@ class _Decoder:
 
     def version(self, body: Json) -> None:
         if not isinstance(body, dict) or body.get("format") != FORMAT:
-            self.refuse(f"is not of a {FORMAT}")
+            self.refuse(f"does not belong to a {FORMAT}")
         version = self.numbers(body, "version")
         if len(version) != 2:
-            self.refuse("has no version of two numbers")
+            self.refuse("has no version such as 1.0")
         if version[0] > VERSION[0]:
             raise UserError(
                 f"{self.path}: checkpoint format {version[0]}.{version[1]} is newer than the format "
@@ -130,7 +130,7 @@ class _Decoder:
             if begin == end and len(slices) > 1:
                 self.refuse(f"has an empty slice of tensor {name!r}")
             if part != slice_of(shape, (begin, end), part.file, (part.begin, part.end), part.crcs):
-                self.refuse(f"does not split tensor {name!r} between rows")
+                self.refuse(f"splits tensor {name!r} inside a row")
             at = end
         if at != math.prod(shape) or not slices:
             self.refuse(f"has slices of {at} elements of tensor {name!r}, which has {math.prod(shape)}")
@@ -156,13 +156,13 @@ class _Decoder:
     def file_name(self, name: str) -> str:
         # Accept only bare names, so that nothing outside the step's folder is ever opened.
         if not _FILE_NAME.fullmatch(name):
-            self.refuse(f"lists the file {name!r}, which is not a bare name")
+            self.refuse(f"lists the file {name!r}, which is not a plain file name")
         return name
 
     def get(self, raw: Json, key: str, kind: type[T]) -> T:
         value = raw.get(key) if isinstance(raw, dict) else None
         if not isinstance(value, kind) or isinstance(value, bool):
-            self.refuse(f"has no {key} that is a {kind.__name__}")
+            self.refuse(f"has no {key} of type {kind.__name__}")
         return value
 
     def table(self, raw: Json, key: str) -> JsonObject:

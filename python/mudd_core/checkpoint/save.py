@@ -199,7 +199,7 @@ def _commit(folder: _core.AtomicFolder, manifest: bytes, *, replace: bool) -> No
         verify_sealed(folder.temporary)
     except FormatError as error:
         raise SaveError(
-            f"the step does not read back as it was written: {error}; the old one stays"
+            f"the new checkpoint differs from the data that were written: {error}; the old checkpoint is kept"
         ) from error
     folder.replace()
 
@@ -222,7 +222,7 @@ def _already_saved(
         return False
     if found.run_id != run_id:
         raise SaveError(
-            f"{job.final} belongs to run {found.run_id}, not to this run {run_id}; it is left as it is"
+            f"{job.final} belongs to run {found.run_id}, not to this run {run_id}; it is not overwritten"
         )
     if found.config_hash != config_hash or _untimed(found.state) != _untimed(state):
         return False

@@ -20,9 +20,12 @@ from mudd_core.checkpoint.steps import MANIFEST, step_of
 from mudd_core.checkpoint.stored import Place, StoredTensor
 from mudd_core.checkpoint.weights_folder import indexed_files, require_indexed
 
-_CONVERTED = "load it in that program, write model.save_pretrained(FOLDER) and pass FOLDER"
+_CONVERTED = (
+    "open it with the program that wrote it, call model.save_pretrained(FOLDER) there, and pass FOLDER here"
+)
 SHARDED = (
-    f"a checkpoint of torch_xla (.metadata, *.distcp) is not read, as its index is a pickle: {_CONVERTED}"
+    "a checkpoint of torch_xla (.metadata, *.distcp) cannot be read, because its index is a pickle: "
+    f"{_CONVERTED}"
 )
 _SINGLE = "model.safetensors"
 _BESIDE_MODEL = ("adapter_model", "optimizer")
@@ -50,12 +53,15 @@ def stored_weights(path: Path | str, *, warns: bool = True) -> dict[str, StoredT
     if not files:
         if (step := step_of(path.name)) is None:
             raise UserError(
-                f"[weights] path: expected a checkpoint under its own name step-<n>, got {path}; rename the folder"
+                f"[weights] path: expected a folder named step-<n>, got {path}; rename the folder"
             )
         tensors = load_step(path.parent, step, into=()).stored
         return {name: tensor for name, tensor in tensors.items() if is_weight(name)}
     if warns:
-        warnings.warn(f"{path} is not a checkpoint of mudd_core: weights only, no checksums", stacklevel=3)
+        warnings.warn(
+            f"{path} is not a checkpoint of mudd_core: only its weights are read, without checksums",
+            stacklevel=3,
+        )
     tensors = stored_in(files)
     if files != [path / _SINGLE]:
         require_indexed(path, tensors)

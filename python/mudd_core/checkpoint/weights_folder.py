@@ -145,7 +145,7 @@ def indexed_files(folder: Path) -> list[Path] | None:
         return None
     for name in (names := sorted(set(places.values()))):
         if not isinstance(name, str) or "/" in name or not local(name, f"{index}: file").name:
-            raise UserError(f"{index}: expected names of files in the same folder, got {name!r}")
+            raise UserError(f"{index}: expected the name of a file in the same folder, got {name!r}")
         if not (folder / name).is_file():
             raise UserError(f"{index} names a file '{name}' that is not in {folder}; copy the folder again")
     return [folder / name for name in names]
@@ -160,8 +160,8 @@ def require_indexed(folder: Path, found: Collection[str]) -> None:
         raise FormatError(
             str(index),
             0,
-            f"tensor '{name}' should be in '{places[name]}', which does not have it ({len(absent)} absent); "
-            "copy the folder again",
+            f"expected tensor '{name}' in '{places[name]}', which does not contain it ({len(absent)} "
+            "tensors are missing); copy the folder again",
         )
 
 

@@ -103,7 +103,8 @@ def _held(parts_of_ranks: list[list[Described]]) -> list[HeldPart]:
             kind = (dtype, tuple(shape))
             if kinds.setdefault(name, kind) != kind:
                 raise ValueError(
-                    f"[checkpoint] {name}: ranks have it as {_text(*kinds[name])} and as {_text(*kind)}"
+                    f"[checkpoint] {name}: expected the same dtype and shape on all ranks, got "
+                    f"{_text(*kinds[name])} and {_text(*kind)}"
                 )
             if begin < end or math.prod(shape) == 0:
                 found.setdefault((name, begin, end), (*kind, []))[2].append(rank)
@@ -129,7 +130,7 @@ def _check_cover(held: list[HeldPart], kinds: dict[str, tuple[str, tuple[int, ..
         at[part.name] = part.end
     for name, (_, shape) in kinds.items():
         if at[name] != math.prod(shape):
-            raise ValueError(f"[checkpoint] {name}: no rank has it from element {at[name]}")
+            raise ValueError(f"[checkpoint] {name}: no rank has the elements from {at[name]} on")
 
 
 def _owners(held: list[HeldPart], world: int) -> list[list[HeldPart]]:

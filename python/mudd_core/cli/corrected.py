@@ -32,7 +32,9 @@ def refuse_bare(request: Request, first: str) -> None:
             if not first:
                 rest = [other for other in request.words if other != word]
                 line = line_of(request, word, [*options_of(request), *rest])
-                raise UserError(f"[arguments] '{word}' is a command: it is the first argument; type: {line}")
+                raise UserError(
+                    f"[arguments] '{word}' is a command and must be the first argument; type: {line}"
+                )
             return
         if (ours := FOREIGN.get(word)) is not None and not first:
             raise UserError(f"[arguments] '{word}' is no command; type: {_asline_of(request, ours, word)}")

@@ -49,8 +49,9 @@ def _field_fault(info: FieldInfo) -> str | None:
         return name_fault(value)
     if info.path == FAMILY and value in FAMILIES and value not in info.choices:
         return (
-            f"{info.path}: expected one of {', '.join(info.choices)}, which the config is of, got '{value}'; name a "
-            f'config of that family (mc.list_configs()), or in Python replace all: {{"model": {{"family": "{value}"}}}}'
+            f"{info.path}: expected one of {', '.join(info.choices)}, the family of this config, got '{value}'; name a "
+            f"config of that family (mc.list_configs()), or in Python replace the whole section: "
+            f'{{"model": {{"family": "{value}"}}}}'
         )
     if info.choices and value not in info.choices:
         hint = nearest(str(value), info.choices)

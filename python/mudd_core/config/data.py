@@ -29,11 +29,20 @@ class DataConfig:
     )
     vocab_size: int = opt(4096, "size of the trained bpe vocabulary, end-of-text included", "tokens", low=257)
     cache_dir: str = opt("", "folder of the token caches; empty = runs/cache", free=True)
-    recipe_text: str = opt("", "text that the recipe names; a run without it says so", free=True)
-    recipe_tokenizer: str = opt("", "tokenizer that the recipe names; a run without it says so", free=True)
+    recipe_text: str = opt(
+        "",
+        "data set that the recipe of this config was written for; a run on other text prints a note",
+        free=True,
+    )
+    recipe_tokenizer: str = opt(
+        "",
+        "tokenizer that the recipe of this config was written for; a run with another one prints a note",
+        free=True,
+    )
     pipeline: str = opt(
         "text",
-        f"how documents or records become rows: {', '.join(PIPELINES)}, or FILE.py:NAME, a reader of your own",
+        f"rule that turns documents or records into sequences: {', '.join(PIPELINES)}, or "
+        "FILE.py:NAME, your own reader",
         later=True,
     )
     format: str = opt(
@@ -47,7 +56,7 @@ class DataConfig:
     )
     eval_match: str = opt(
         "",
-        "files whose path holds this text are for validation and not for training; empty = none",
+        "files whose path contains this string are used for validation instead of training; empty = none",
         later=True,
     )
     dataset: str = opt(
@@ -60,7 +69,7 @@ class DataConfig:
         free=True,
         later=True,
     )
-    column: str = opt("text", "column or member that holds the text", later=True)
+    column: str = opt("text", "column or JSON key that contains the text", later=True)
     template: str = opt(
         "auto",
         "chat: auto = the chat template of the tokenizer's folder; chatml; or the file of a Jinja template",
@@ -80,48 +89,58 @@ class DataConfig:
     )
     bad_records: str = opt(
         "fail",
-        "records that cannot be read (a line that is not JSON, a null): end the start, or drop and count them",
+        "records that cannot be read (a line that is not JSON, a null): stop with an error, or drop "
+        "and count them",
         choices=("fail", "drop"),
         later=True,
     )
     bad_examples: str = opt(
         "fail",
-        "chat: examples without an answer or a certain mask: end the start, or drop them with a warning",
+        "chat: examples without an answer, or with an ambiguous loss mask: stop with an error, or "
+        "drop them with a warning",
         choices=("fail", "drop"),
         later=True,
     )
     seed: int = opt(-1, "seed of the data order; -1 = train.seed", low=-1, high=_SEEDS, later=True)
     shuffle: str = opt(
         "auto",
-        f"whether rows are shuffled; auto = on for {_SHUFFLED}",
+        f"shuffle the sequences; auto = on for {_SHUFFLED}",
         choices=("auto", "on", "off"),
         later=True,
     )
     buffer: int = opt(
-        0, "rows or blocks that a shuffle holds; 0 = the pipeline's own number", "rows", low=0, later=True
+        0,
+        "size of the shuffle buffer, in records or blocks; 0 = the default of the pipeline",
+        "rows",
+        low=0,
+        later=True,
     )
     held_batch: int = opt(
         0,
-        "rows: documents of a batch where 100 batches validate and 100 test; 0 = train.batch_size",
+        "rows: documents per held-out batch (100 batches for validation, 100 for test); 0 = train.batch_size",
         "documents",
         low=0,
         later=True,
     )
     workers: int = opt(
         1,
-        "streams that the order interleaves (pack); processes that tokenize for data.cache=stream",
+        "pack: number of streams that the data order interleaves; data.cache=stream: number of "
+        "processes that tokenize",
         "workers",
         low=0,
         high=256,
         later=True,
     )
-    files_per_group: int = opt(0, "files that are read as one group; 0 = all", "files", low=0, later=True)
-    epochs: int = opt(0, "passes over the data; 0 = without end", "epochs", low=0, later=True)
-    zero_loss: bool = opt(False, "pile: id 0 is a target like others", later=True)
-    repeat_batch: bool = opt(False, "give the first batch at every step", later=True)
+    files_per_group: int = opt(
+        0, "number of files that are read as one group; 0 = all", "files", low=0, later=True
+    )
+    epochs: int = opt(0, "number of passes over the data; 0 = no limit", "epochs", low=0, later=True)
+    zero_loss: bool = opt(False, "pile: id 0 is a target like any other id", later=True)
+    repeat_batch: bool = opt(False, "repeat the first batch at every step", later=True)
     retries: int = opt(
         5,
-        "times that a batch is read again after its file was lost, before the run saves and exits with 74",
+        "number of retries after a file of a batch is lost; after the last one the run saves and "
+        "exits with code 74",
         "times",
         low=0,
         free=True,
@@ -147,6 +166,6 @@ class StorageConfig:
 
     map: str = opt(
         "",
-        "prefixes of URLs and the folders they are mounted at: gs://bucket=/mnt/bucket; several with commas",
+        "mounted URL prefixes with their folders, such as gs://bucket=/mnt/bucket, separated by commas",
         free=True,
     )

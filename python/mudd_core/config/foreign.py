@@ -75,9 +75,9 @@ SETTINGS = {theirs: ours for ours, names in _SETTINGS.items() for theirs in name
 _NOTES = {
     "mudd_core computes on the CPU": "device accelerator backend hardware no_cuda use_cpu cpu cuda pin_memory",
     "a model is planned when it first runs": "compile torch_compile",
-    "the family of the config decides it": "bias attention tied",
+    "the model family of the config decides this": "bias attention tied",
     "only the gpt2 family has dropout": "dropout",
-    "training is what this command does": "do_train",
+    "this command trains": "do_train",
     "held-out text is read every train.eval_every steps": "do_eval evaluation_strategy eval_strategy",
     "the command validate does that": "eval_only",
     "train.save_every says when the run is saved": "always_save_checkpoint enable_checkpointing save_strategy",
@@ -86,16 +86,16 @@ _NOTES = {
     "TensorBoard's files are always written, below the work directory": "tensorboard",
     "the same command resumes a run, another --workdir starts a new one": "overwrite_output_dir "
     "resume_from_checkpoint resume_from resume init_from",
-    "sample.temperature=0 takes the likeliest token": "do_sample",
+    "sample.temperature=0 selects the likeliest token": "do_sample",
     "data.path is read as it is": "streaming",
-    "a tokenizer.json needs no such choice": "use_fast_tokenizer trust_remote_code",
-    "a config names the model; the command import takes weights": "model_name_or_path",
+    "a tokenizer.json needs no such option": "use_fast_tokenizer trust_remote_code",
+    "a config defines the model; the command import reads weights": "model_name_or_path",
     "type --ranks=N, and --hosts=A,B for several machines": "nnodes node_rank local_rank master_addr master_port "
     "rdzv_backend rdzv_endpoint standalone hostfile num_nodes",
     "docs/parallel.md explains the alternative: mesh.zero=3 shards larger models": "tp tensor_parallel_size "
     "tensor_model_parallel_size pp pipeline_model_parallel_size context_parallel_size",
-    "1 cuts the state of the optimizer, 3 gradients and weights too": "zero_stage",
-    "type --ranks=N; docs/parallel.md says how they share the work": "deepspeed fsdp_config ici_fsdp_parallelism",
+    "1 shards the state of the optimizer, 3 shards gradients and weights too": "zero_stage",
+    "type --ranks=N; docs/parallel.md explains how ranks divide the work": "deepspeed fsdp_config ici_fsdp_parallelism",
     "it is the number of sequences of one pass: batch size / accumulation steps": "gradient_accumulation_steps "
     "grad_accum_steps accumulate_grad_batches grad_accumulation",
     "it is a number of steps": "warmup_ratio warmup_steps_fraction",

@@ -14,20 +14,22 @@ class LogConfig:
 
     style: str = opt(
         "auto",
-        "program whose lines and tags are written; auto = by the command's grammar, else ours",
+        "program whose log lines and tags are written; auto = the program of the command, else mudd_core",
         choices=("auto", "ours", *NAMES),
         free=True,
     )
     compat: bool = opt(
-        False, "give the original programs' odd numbers where docs/maths marks them", free=True
+        False, "reproduce the unusual metrics of the original programs that docs/maths marks", free=True
     )
     weights: bool = opt(
         False,
-        "log norms of weights and activations too; of a muP model the size of each weight's update",
+        "log norms of weights and activations too; for a muP model the size of each weight's update",
         free=True,
     )
     activations: bool = opt(False, "log the mean size of every activation of a muP model", free=True)
-    batches: bool = opt(False, "add a hash of each step's ids to its row, to compare two runs", free=True)
+    batches: bool = opt(
+        False, "add a hash of each step's ids to its log entry, to compare two runs", free=True
+    )
     flush_every: int = opt(
         10,
         "steps between writes to TensorBoard files; metrics.jsonl never waits",
@@ -37,12 +39,14 @@ class LogConfig:
     )
     metrics_file: str = opt(
         "",
-        "a second file of metrics rows; with style=maxtext the file or folder of that program; empty = none",
+        "path of a second metrics file; with log.style=maxtext the file or folder that MaxText "
+        "writes; empty = none",
         free=True,
     )
     mllog: bool = opt(
         False,
-        "write an MLPerf log; it and eval.target_loss use validations at steps that train.log_every divides",
+        "write an MLPerf log. The log and eval.target_loss use validations at steps that are "
+        "multiples of train.log_every",
         free=True,
     )
     mllog_config: str = opt(
@@ -61,7 +65,11 @@ class LogConfig:
         choices=("off", "offline", "online"),
         free=True,
     )
-    wandb_project: str = opt("mudd_core", "project of the run there", free=True)
-    wandb_entity: str = opt("", "user or team of the run there; empty = your default one", free=True)
-    wandb_dir: str = opt("", "folder of its files; empty = the work directory", free=True)
-    wandb_run: str = opt("", "id of the run there; empty = a new one, kept for a resume", free=True)
+    wandb_project: str = opt("mudd_core", "project of the run in Weights & Biases", free=True)
+    wandb_entity: str = opt(
+        "", "user or team of the run in Weights & Biases; empty = your default one", free=True
+    )
+    wandb_dir: str = opt("", "folder of the files of Weights & Biases; empty = the work directory", free=True)
+    wandb_run: str = opt(
+        "", "id of the run in Weights & Biases; empty = a new one, kept for a resume", free=True
+    )

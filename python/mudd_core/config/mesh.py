@@ -13,9 +13,10 @@ MOST_RANKS = 1024  # logical shards of a run; each rank has at least one
 
 # Axes that are not implemented, each with the reason.
 NOT_BUILT = {
-    "pipeline": "pipeline stages are not built yet",
-    "context": "cutting a sequence moves 1.6 to 29 times what its computation takes (docs/scale.md)",
-    "tensor": "sharding inside layers needs 8 transfers of T x D a layer, none overlapped with compute (docs/scale.md)",
+    "pipeline": "pipeline stages are not implemented yet",
+    "context": "transfers of a sharded sequence take 1.6 to 29 times as long as its computation (docs/scale.md)",
+    "tensor": "sharding inside layers needs 8 transfers of T x D per layer, none overlapped with compute "
+    "(docs/scale.md)",
 }
 
 
@@ -25,7 +26,8 @@ class MeshConfig:
 
     data: int = opt(
         -1,
-        "groups of fsdp ranks, each of which may hold all of the optimizer's state; -1 = what is left",
+        "number of groups of fsdp ranks; a group can have the whole optimizer state; -1 = all "
+        "remaining ranks",
         "ranks",
         low=-1,
         high=MOST_RANKS,
@@ -42,7 +44,8 @@ class MeshConfig:
     )
     expert: int = opt(
         1,
-        "neighbours among the ranks that hold the experts of a mixture between them; divides their number and n_expert",
+        "number of neighbouring ranks that divide the experts of a layer among them; it must divide "
+        "the number of ranks and n_expert",
         "ranks",
         low=1,
         high=MOST_RANKS,
@@ -50,18 +53,21 @@ class MeshConfig:
     )
     expert_room: float = opt(
         0.0,
-        "rows of tokens that a rank of mesh.expert reserves memory for in each layer, as a multiple of an even load; "
-        "a step that needs more ends the run; 0 = memory for twice an even load, and more while the machine has it",
+        "capacity of a rank's receive buffer with mesh.expert, as a multiple of an even load. A "
+        "step that needs more ends the run. 0 = twice an even load, and more while the machine has "
+        "memory",
         low=0.0,
         free=True,
     )
-    pipeline: int = opt(1, "stages that the layers are cut into; not built yet", "ranks", low=1, free=True)
-    context: int = opt(1, "ranks that a sequence is cut over; not built yet", "ranks", low=1, free=True)
-    tensor: int = opt(1, "ranks that a layer is cut over; not built", "ranks", low=1, free=True)
+    pipeline: int = opt(1, "number of pipeline stages; not implemented yet", "ranks", low=1, free=True)
+    context: int = opt(
+        1, "ranks that a sequence is sharded across; not implemented yet", "ranks", low=1, free=True
+    )
+    tensor: int = opt(1, "ranks that a layer is sharded across; not implemented", "ranks", low=1, free=True)
     zero: int = opt(
         1,
-        "what is cut over the ranks: 1 the optimizer's state; 3 gradients and weights too, which graphs gather layer "
-        "by layer (ranks of a node share one copy of the weights in any case)",
+        "state that is sharded across the ranks. 1 = the optimizer state; 3 = gradients and weights "
+        "too, gathered layer by layer. Ranks of one host always share one copy of the weights",
         "level",
         low=1,
         high=3,
@@ -69,7 +75,8 @@ class MeshConfig:
     )
     any_world: bool = opt(
         False,
-        "allow a number of ranks that does not divide train.logical_shards; bits then depend on the world",
+        "allow a number of ranks that does not divide train.logical_shards; results then depend on "
+        "the number of ranks",
         free=True,
     )
 
@@ -99,15 +106,15 @@ class DistConfig:
 
     node: str = opt(
         "host",
-        "host: ranks of one machine share weights and gradients in memory; rank: each rank is a "
-        "separate node and only messages are used",
+        "host: ranks of one machine share weights and gradients in memory; rank: each rank acts as "
+        "a separate host and only sends messages",
         choices=("host", "rank"),
         free=True,
     )
     isa: str = opt(
         "common",
-        "only for train.precision=bf16, whose bits depend on the CPU's instructions: common: all ranks use the best "
-        "ones that all have; same: ranks with different ones are rejected",
+        "for train.precision=bf16, whose results depend on the CPU's instructions. common = all "
+        "ranks use the best level that all have; same = ranks with different levels are rejected",
         choices=("common", "same"),
         free=True,
     )
@@ -121,22 +128,22 @@ class DistConfig:
     )
     join_timeout: float = opt(
         60.0,
-        "end the job with exit code 2 if a rank has not joined the others in this time at the start; must be "
-        "an argument",
+        "end the job with exit code 2 if a rank has not joined the others in this time at the "
+        "start; set it on the command line, not in a file",
         "seconds",
         low=0.1,
         free=True,
     )
     compare_every: int = opt(
         500,
-        "steps between two comparisons of the weights that several nodes hold; a difference ends the job with "
-        "exit code 70; 0 = never",
+        "steps between two comparisons of the weight copies of several hosts; a difference ends the "
+        "job with exit code 70; 0 = never",
         "steps",
         low=0,
         free=True,
     )
     debug: bool = opt(
-        False, "compare the places in the code that the ranks' messages come from (slow)", free=True
+        False, "check that all ranks send a message from the same place in the code (slow)", free=True
     )
 
 
@@ -161,7 +168,7 @@ def _measures(mesh: str, whole: str) -> Limit:
 PISSA = Limit(
     "`mesh.zero=3`",
     "`lora.init=pissa`",
-    "pissa needs whole matrices, which mesh.zero=3 cuts; take mesh.zero=1",
+    "pissa needs whole matrices, which mesh.zero=3 shards; set mesh.zero=1",
 )
 
 CUT_MEASURES = _measures("`mesh.zero=3` over several nodes", "mesh.zero=1")
@@ -169,8 +176,8 @@ EXPERT_MEASURES = _measures("`mesh.expert` above 1", "mesh.expert=1")
 CUT_SLOTS = Limit(
     "`mesh.zero=3` over several nodes",
     "growing the slots of a TokenFormer",
-    "slots grow only if a node has whole weights: start with mesh.zero=1, then continue with mesh.zero=3 from its "
-    "checkpoint",
+    "slots can grow only if a host has the whole weights: start with mesh.zero=1, then continue "
+    "with mesh.zero=3 from its checkpoint",
 )
 
 LIMITS = (PISSA, CUT_MEASURES, CUT_SLOTS, EXPERT_MEASURES)

@@ -47,8 +47,8 @@ def require_runs(config: Sections, world: int) -> None:
     train = config.train
     if 0 < train.micro_batch_size < train.batch_size and train.shard_count() % world:
         raise UserError(
-            f"[mesh] any_world: {world} ranks have unequally many of the {train.batch_size} sequences of a step, which "
-            "no micro-batch divides: set train.micro_batch_size=0"
+            f"[mesh] any_world: {world} ranks have different numbers of the {train.batch_size} "
+            "sequences of a step, so no micro-batch size fits: set train.micro_batch_size=0"
         )
 
 
@@ -63,8 +63,9 @@ def _unequal_targets(config: Sections, world: int) -> str:
         return f"needs a train.batch_size that they divide, got {config.train.batch_size}; use loss.normalize=valid"
     if spec_of(config.data.pipeline).leaves_out:
         return (
-            "needs equally many targets in each micro-batch, and rows of "
-            f"data.pipeline={config.data.pipeline} may leave some out; use loss.normalize=valid, or one process"
+            "needs the same number of targets in each micro-batch, and sequences of "
+            f"data.pipeline={config.data.pipeline} may have fewer; use loss.normalize=valid, or one "
+            "process"
         )
     return ""
 
@@ -74,12 +75,12 @@ def mesh_faults(config: Sections) -> list[str]:
     mesh, faults = config.mesh, list[str]()
     for name in ("data", "fsdp"):
         if getattr(mesh, name) == 0:
-            faults.append(f"[mesh] {name}: expected -1 (what is left) or at least 1, got 0")
+            faults.append(f"[mesh] {name}: expected -1 (all remaining ranks) or at least 1, got 0")
     if mesh.zero == 2:
         faults.append(
-            "[mesh] zero=2 is not built: compared with zero=1 it saves 4 bytes a parameter and costs a reduce-scatter "
-            "of the gradients in each graph run; use mesh.zero=1, or mesh.zero=3, which shards weights, too "
-            "(docs/parallel.md)"
+            "[mesh] zero=2 is not implemented: compared with zero=1 it saves 4 bytes per parameter "
+            "and costs a reduce-scatter of the gradients in each graph run; use mesh.zero=1, or "
+            "mesh.zero=3, which shards weights, too (docs/parallel.md)"
         )
     if 0 < mesh.expert_room < 1:
         faults.append(f"[mesh] expert_room: expected 0 or at least 1, an even load, got {mesh.expert_room}")
@@ -116,9 +117,9 @@ def _expert_faults(config: Sections) -> list[str]:
         ]
     if not fits(ranks):
         return [
-            f"[mesh] expert={ranks}: the {experts // ranks} experts of a rank have {experts // ranks * numbers} "
-            f"numbers in each of their matrices; expected a multiple of {UNIT}, so that sums keep the bits of one "
-            f"process; use mesh.expert={fitting}"
+            f"[mesh] expert={ranks}: the {experts // ranks} experts of a rank have "
+            f"{experts // ranks * numbers} elements in each of their matrices; expected a multiple "
+            f"of {UNIT}, which keeps the bits of one process; use mesh.expert={fitting}"
         ]
     return []
 
@@ -148,15 +149,16 @@ def fit_mesh(mesh: MeshConfig, world: int, shards: int, logical_shards: int, bat
         ranks = "rank that was" if world == 1 else f"{world} ranks that were"
         raise UserError(
             f"[mesh] {given} {size} does not divide the {ranks} started: "
-            f"{_start(mesh, size, shards)}set mesh.{given}=-1, which takes what is left"
+            f"{_start(mesh, size, shards)}set mesh.{given}=-1, which uses the remaining ranks"
         )
     found = Mesh(world // fsdp if data == -1 else data, world // data if fsdp == -1 else fsdp, mesh.expert)
     if found.world != world:
         started = "1 rank was" if world == 1 else f"{world} ranks were"
         left = [f"mesh.{name}=-1" for name, other in (("data", fsdp), ("fsdp", data)) if world % other == 0]
         raise UserError(
-            f"[mesh] {found} = {found.world}, but {started} started: {_start(mesh, found.world, shards)}"
-            f"set {left[0] if left else 'mesh.data=-1 mesh.fsdp=-1'}, which takes what is left"
+            f"[mesh] {found} = {found.world}, but {started} started: "
+            f"{_start(mesh, found.world, shards)}set "
+            f"{left[0] if left else 'mesh.data=-1 mesh.fsdp=-1'}, which uses the remaining ranks"
         )
     _refuse_experts(mesh.expert, world, shards)
     return found
@@ -189,8 +191,9 @@ def _refuse_world(mesh: MeshConfig, world: int, shards: int, logical_shards: int
     fit = or_list(worlds(shards))
     if world > batch_size:
         raise UserError(
-            f"[mesh] {world} ranks are more than the sequences of a step, train.batch_size={batch_size}: start {fit}, "
-            f"or start a run with train.batch_size={world} or more"
+            f"[mesh] {world} ranks are more than the sequences of a step, "
+            f"train.batch_size={batch_size}: start {fit}, or start a run with "
+            f"train.batch_size={world} or more"
         )
     if world > shards and not mesh.any_world:
         raise UserError(
@@ -203,6 +206,6 @@ def _refuse_world(mesh: MeshConfig, world: int, shards: int, logical_shards: int
         if shards != logical_shards:
             name = f"the {shards} shards of train.batch_size={batch_size}"
         raise UserError(
-            f"[mesh] {world} ranks do not divide {name}: start {fit}, or set mesh.any_world=true (bits then depend on "
-            "the world)"
+            f"[mesh] {world} ranks do not divide {name}: start {fit}, or set mesh.any_world=true "
+            "(results then depend on the number of ranks)"
         )

@@ -69,7 +69,7 @@ class OptimConfig:
 
     name: str = opt(
         "adamw",
-        "optimizer, or FILE.py:NAME of your own (docs/your-own.md); "
+        "optimizer, or FILE.py:NAME for your own one (docs/your-own.md); "
         f"{'; '.join(f'{spec.name}: {spec.help}' for spec in _core.optimizer_specs())}",
         choices=OPTIMIZERS,
     )
@@ -78,28 +78,37 @@ class OptimConfig:
     beta2: float = _setting("beta2", flags=("adamw_beta2",), later=False)
     momentum: float = _setting("momentum", later=False)
     nesterov: bool = _setting("nesterov")
-    eps: float = opt(1e-8, "added to the root of the second moment", low=0.0, flags=("adamw_eps",))
+    eps: float = opt(
+        1e-8,
+        "epsilon in the denominator, added to the square root of the second moment",
+        low=0.0,
+        flags=("adamw_eps",),
+    )
     eps_root: float = _setting("eps_root")
     moment_dtype: str = opt(
         "fp32",
-        "how the first moment is stored; bf16 is rounded after the update was formed",
+        "storage type of the first moment; bf16 is rounded after the update is computed",
         choices=("fp32", "bf16"),
     )
     rule: str = opt(
         "sp",
-        "rates by role: sp one for all; mup matrices and head over d_model / d_base; abs_mup over their fan-in",
+        "learning rates by role. sp = one for all; mup = divided by d_model / d_base for matrices "
+        "and head; abs_mup = divided by their fan-in",
         choices=("sp", "mup", "abs_mup"),
     )
-    eps_scaling: bool = opt(False, "the rule scales eps as it scales the rate")
+    eps_scaling: bool = opt(False, "optim.rule scales eps like the learning rate")
     weight_decay: float = opt(
-        0.1, "fraction of a weight removed, times a rate", low=0.0, flags=("weight_decay_rate",)
+        0.1,
+        "weight decay: fraction of a weight that an update removes, times a rate",
+        low=0.0,
+        flags=("weight_decay_rate",),
     )
     decay_mode: str = opt(
         "coupled",
         "decay times the weight's own learning rate, or independent: times the schedule's factor only",
         choices=("coupled", "independent"),
     )
-    decay: str = opt("matrices", "which parameters decay", choices=tuple(DECAYS))
+    decay: str = opt("matrices", "parameters with weight decay", choices=tuple(DECAYS))
     clip: float = opt(1.0, "largest global gradient norm; 0 = no clipping", low=0.0, flags=("max_grad_norm",))
     schedule: str = opt("cosine", "learning rate after warm-up", choices=tuple(_core.schedules()))
     warmup_steps: int = opt(0, "updates of linear warm-up", "steps", low=0)
@@ -109,7 +118,9 @@ class OptimConfig:
         "between peak (t + 1) / (W + 1)",
         choices=tuple(_core.warmups()),
     )
-    final_lr_ratio: float = opt(0.1, "last learning rate over the peak", "fraction", low=0.0, high=1.0)
+    final_lr_ratio: float = opt(
+        0.1, "final learning rate, as a fraction of the peak", "fraction", low=0.0, high=1.0
+    )
     schedule_steps: int = opt(
         0,
         "updates of warm-up and decay together, then optim.after_schedule; 0 = train.steps",
@@ -119,7 +130,7 @@ class OptimConfig:
     )
     after_schedule: str = opt(
         "final",
-        "rate of updates after optim.schedule_steps: final, the last rate holds; zero",
+        "learning rate after optim.schedule_steps: final = the last rate stays; zero = 0",
         choices=("final", "zero"),
         later=True,
     )
@@ -130,8 +141,9 @@ class OptimConfig:
     groups: str = opt(
         "",
         "parameters with another optimizer, such as 'lion: head, lr_factor=0.1; sgd: role=gain, "
-        "blocks.0.*': patterns as in train.trainable or roles, then settings (lr_factor times lr; weight_decay, beta1, "
-        "beta2, momentum); all others follow optim.name; empty = none",
+        "blocks.0.*'. A group has patterns as in train.trainable or roles, then settings (lr_factor "
+        "times lr; weight_decay, beta1, beta2, momentum). All other parameters use optim.name; "
+        "empty = none",
         later=True,
     )
 

@@ -122,10 +122,10 @@ def _plain(item: Argument, known: Sequence[str]) -> Override:
     """Parse `path=v`, `+path=v` or `++path=v`."""
     word = item.raw
     if item.mark == "~":
-        raise UserError(f"[arguments] {word}: fields of a typed config cannot be removed; set a value")
+        raise UserError(f"[arguments] {word}: a field cannot be removed; set another value")
     if item.value is None:
         if word in known:
-            raise UserError(f"[arguments] '{word}' is a command: it is the first argument")
+            raise UserError(f"[arguments] '{word}' is a command and must be the first argument")
         commands = [name for name in known if not name.startswith("--")]
         hint = nearest(word, commands) or (f"; commands: {', '.join(commands)}" if commands else "")
         raise UserError(f"[arguments] '{word}' is neither a command nor name=value{hint}")

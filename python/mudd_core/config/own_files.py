@@ -132,9 +132,9 @@ def _require_named(key: str, value: str) -> None:
     """Raise UserError for a file that only a saved config names."""
     if (key, value) in _held:
         raise UserError(
-            f"[{key}] this config needs the code in {value}, and a command runs only files that it names; add "
-            f"{key}={value} (in Python config.replace({{'{key}': '{value}'}})), or name the work directory that has "
-            "its copy"
+            f"[{key}] this config needs the code in {value}, and a command runs only the files that "
+            f"its arguments name; add {key}={value} (in Python config.replace({{'{key}': "
+            f"'{value}'}})), or pass --workdir=DIR, the work directory that contains a copy"
         )
 
 

@@ -102,7 +102,7 @@ def _settings(update: UpdateFunction) -> dict[str, bool | int | float]:
         signature.bind(None, None, None, None)
     except TypeError:
         bare = [one.name for one in list(signature.parameters.values())[4:] if one.default is one.empty]
-        hint = f"; give {bare[0]} a default number" if bare else ""
+        hint = f"; give {bare[0]} a default value" if bare else ""
         raise TypeError(f"{wanted}, got {getattr(update, '__name__', 'it')}{signature}{hint}") from None
     found: dict[str, bool | int | float] = {}
     for one in list(signature.parameters.values())[4:]:
@@ -120,7 +120,7 @@ def named_optimizer(name: str, text: bytes | None = None) -> OwnOptimizer:
     found = _versions.get((name, own.sha256))
     if found is None:
         file, leaf = split_name(name) or ("", "")
-        there = "is not registered" if hasattr(own.module, leaf) else "is not there"
+        there = "is not registered" if hasattr(own.module, leaf) else "is missing"
         raise UserError(
             f"[{KEY}] {file}: {leaf} {there}; expected a function {leaf} and mc.register_optimizer({leaf}) after it"
         )
@@ -150,8 +150,8 @@ def name_fault(name: str) -> str | None:
     if split_name(name) is None or name in SPECS:
         return None
     return (
-        f"{KEY}: this config needs the code in {name}, and a command runs only files that it names; add "
-        f"{KEY}={name}"
+        f"{KEY}: this config needs the code in {name}, and a command runs only the files that its "
+        f"arguments name; add {KEY}={name}"
     )
 
 
@@ -160,5 +160,6 @@ def slow_note(name: str) -> str:
     if name not in _current:
         return ""
     return (
-        f"optim.name={name} is a function in Python: an update takes longer than one of the core's optimizers"
+        f"optim.name={name} is a Python function: its updates take longer than with the optimizers "
+        "of the core"
     )

@@ -50,8 +50,8 @@ def _train_faults(config: Sections) -> list[str]:
     for name, windows in (("train", train.batch_size), ("eval", config.eval.batch_size)):
         if windows * train.seq_len > _MOST_TOKENS:
             faults.append(
-                f"{name}.batch_size: expected at most {_MOST_TOKENS} tokens in a batch, got {windows} windows of "
-                f"{train.seq_len} (train.seq_len)"
+                f"{name}.batch_size: expected at most {_MOST_TOKENS} tokens in a batch, got "
+                f"{windows} sequences of {train.seq_len} (train.seq_len)"
             )
     if not config.sample.top_p > 0:
         faults.append(f"sample.top_p: expected more than 0, got {config.sample.top_p!r}")
@@ -60,8 +60,9 @@ def _train_faults(config: Sections) -> list[str]:
         faults.append(f"train.logical_shards: expected a power of two, got {train.logical_shards}")
     if 0 < train.micro_batch_size < train.batch_size and train.batch_size % shards:
         faults.append(
-            f"train.micro_batch_size: needs logical shards of equal size, but train.batch_size {train.batch_size} "
-            f"is no multiple of the {shards} shards; take another batch size or train.micro_batch_size=0"
+            "train.micro_batch_size: needs logical shards of equal size, but train.batch_size "
+            f"{train.batch_size} is no multiple of the {shards} shards; set another batch size or "
+            "train.micro_batch_size=0"
         )
     if 0 < optim.schedule_steps < optim.warmup_steps:
         faults.append(
@@ -73,7 +74,8 @@ def _train_faults(config: Sections) -> list[str]:
     faults += _validation_faults(config)
     if config.eval.target_loss and not (train.eval_every or config.eval.every_tokens):
         faults.append(
-            "eval.target_loss: needs validations on the way; set train.eval_every or eval.every_tokens"
+            "eval.target_loss: needs validations during the training; set train.eval_every or "
+            "eval.every_tokens"
         )
     if optim.rule != "sp" and not hasattr(config.model, "d_base"):
         faults.append(
@@ -118,16 +120,16 @@ def _start_faults(start: StartConfig) -> list[str]:
     faults = []
     if start.grow_init == "zero_both" and not start.force:
         faults.append(
-            "start.grow_init: zero_both leaves new slots that can never learn (all their gradients are zero); "
-            "take zero_keys, or set start.force=true"
+            "start.grow_init: with zero_both, new slots can never learn (all their gradients are "
+            "zero); set start.grow_init=zero_keys, or start.force=true"
         )
     if not start.load_parameters_path and (
         start.keep_optimizer or start.load_parameters_path_slot_number > 0
     ):
-        faults.append("start.load_parameters_path: expected a path, as the other fields of start are set")
+        faults.append("start.load_parameters_path: expected a path, because other fields of start are set")
     if start.keep_step and not start.keep_optimizer:
         faults.append(
-            "start.keep_step: expected start.keep_optimizer=true with it, as a resumed run has both"
+            "start.keep_step: expected start.keep_optimizer=true with it, because a resumed run keeps both"
         )
     return faults
 
@@ -139,7 +141,8 @@ def _validation_faults(config: Sections) -> list[str]:
     for name, is_set in (("patience", train.patience > 0), ("keep_best", train.keep_best)):
         if is_set and not periodic:
             faults.append(
-                f"train.{name}: needs validations on the way; set train.eval_every or eval.every_tokens"
+                f"train.{name}: needs validations during the training; set train.eval_every or "
+                "eval.every_tokens"
             )
     if train.keep_best and not train.save:
         faults.append("train.keep_best: needs checkpoints, but train.save=false writes none")
@@ -180,16 +183,16 @@ def stream_faults(config: Sections) -> list[str]:
     data, faults = config.data, []
     if not spec_of(data.pipeline).streams:
         streamed = listed((one for one in PIPELINES.values() if one.streams), "or")
-        faults.append(f"stream: expected data.pipeline={streamed}, got {data.pipeline}; take data.cache=full")
+        faults.append(f"stream: expected data.pipeline={streamed}, got {data.pipeline}; set data.cache=full")
     if data.tokenizer == "bpe":
         faults.append(
-            "stream: expected a tokenizer that is there, got data.tokenizer=bpe, which is trained on all the text "
-            "first; name one, or take data.cache=full"
+            "stream: expected an existing tokenizer, got data.tokenizer=bpe, which is trained on "
+            "all the text first; set data.tokenizer to one, or set data.cache=full"
         )
     if config.train.epochs:
         faults.append(
-            "stream: expected train.steps, got train.epochs, whose steps only the whole text tells; set train.steps, "
-            "or take data.cache=full"
+            "stream: expected train.steps, got train.epochs, whose number of steps is known only "
+            "after all the text is read; set train.steps, or set data.cache=full"
         )
     return faults
 
@@ -212,7 +215,10 @@ def tune_faults(config: Sections) -> list[str]:
                 f"tune.method: expected at most last:{config.model.n_layer} (model.n_layer), got '{method}'"
             )
     if method != "full" and config.train.trainable:
-        faults.append(f"train.trainable: tune.method={method} says what trains; leave one of the two out")
+        faults.append(
+            f"train.trainable: tune.method={method} already selects the parameters to train; leave one "
+            "of the two out"
+        )
     if lora.dropout >= 1:
         faults.append(f"lora.dropout: expected less than 1, got {lora.dropout:g}")
     if not lora.targets.strip(" ,"):
@@ -221,7 +227,7 @@ def tune_faults(config: Sections) -> list[str]:
         return faults
     if not start.load_parameters_path:
         faults.append(
-            "start.load_parameters_path: tune.method=lora needs the base model that adapters are for"
+            "start.load_parameters_path: expected the base model of the adapters (tune.method=lora), got none"
         )
     if lora.init == "pissa" and not lora.alpha > 0:
         faults.append(f"lora.alpha: expected more than 0 for lora.init=pissa, got {lora.alpha:g}")
@@ -231,5 +237,5 @@ def tune_faults(config: Sections) -> list[str]:
         faults.append(f"lora.init: {PISSA.why}")
     for name in ("keep_optimizer", "keep_step"):
         if getattr(start, name):
-            faults.append(f"start.{name}: tune.method=lora takes weights alone; leave it out")
+            faults.append(f"start.{name}: tune.method=lora loads weights only; leave it out")
     return faults

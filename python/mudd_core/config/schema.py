@@ -26,7 +26,8 @@ class LossConfig:
 
     normalize: str = opt(
         "valid",
-        "denominator: counted targets, all positions, or the mean over micro-batches of their means",
+        "denominator of the loss: targets that contribute to it, all positions, or the mean over "
+        "micro-batches of their means",
         choices=("valid", "all_slots", "micro_mean"),
     )
 
@@ -36,14 +37,14 @@ class EvalConfig:
     """Validation."""
 
     max_batches: int = opt(
-        0, "batches of every validation, including `validate`; 0 = all", "batches", low=0, free=True
+        0, "batches per validation, also with the command validate; 0 = all", "batches", low=0, free=True
     )
     batch_size: int = opt(
         0, "sequences in one validation batch; 0 = train.batch_size", "sequences", low=0, free=True
     )
     protocol: str = opt(
         "auto",
-        "sequences that are validated, and the form of their mean; auto = by data.pipeline",
+        "rule that selects the validation sequences and averages their losses; auto = by data.pipeline",
         choices=("auto", *PROTOCOLS),
         later=True,
     )
@@ -51,7 +52,7 @@ class EvalConfig:
     at_start: bool = opt(False, "validate before the first update too", free=True)
     off: bool = opt(
         False,
-        "validate at no other step, not even the last one; the command validate still does",
+        "no validation after later updates, not even after the last one; the command validate still works",
         free=True,
         later=True,
     )
@@ -84,16 +85,23 @@ class SampleConfig:
         "prompt of those samples, and of the command sample without --prompt; empty = a new document",
         free=True,
     )
-    temperature: float = opt(0.8, "divides the logits; 0 = always the likeliest token", low=0.0, free=True)
+    temperature: float = opt(
+        0.8, "divisor of the logits; 0 = greedy: always the likeliest token", low=0.0, free=True
+    )
     top_k: int = opt(0, "keep only the k likeliest tokens; 0 = all", "tokens", low=0, free=True)
     top_p: float = opt(
-        0.95, "keep the likeliest tokens up to this mass; 1 = all", "fraction", low=0.0, high=1.0, free=True
+        0.95,
+        "nucleus sampling (top-p): keep the likeliest tokens up to this probability; 1 = all",
+        "fraction",
+        low=0.0,
+        high=1.0,
+        free=True,
     )  # above 0: check.py
-    max_tokens: int = opt(200, "tokens to write", "tokens", low=1, free=True)
-    seed: int = opt(0, "seed of the draws", low=0, high=_SEEDS, free=True)
+    max_tokens: int = opt(200, "most new tokens", "tokens", low=1, free=True)
+    seed: int = opt(0, "seed of the random draws", low=0, high=_SEEDS, free=True)
     window: str = opt(
         "stop",
-        "at the longest sequence: stop, or continue in a ring of its positions",
+        "when the sequence has model.max_seq_len tokens: stop, or continue with a ring of cached positions",
         choices=("stop", "ring"),
         free=True,
     )
@@ -128,7 +136,7 @@ class StartConfig:
         "weights to start from: a work directory, a checkpoint's step folder, a safetensors file; empty = none",
     )
     load_parameters_path_slot_number: int = opt(
-        -1, "TokenFormer: slots of the loaded q, k and v that are real; -1 = all of them", "slots", low=-1
+        -1, "TokenFormer: number of slots to load for q, k and v; -1 = all of them", "slots", low=-1
     )
     grow_init: str = opt(
         "random",
@@ -137,7 +145,8 @@ class StartConfig:
     )
     keep_optimizer: bool = opt(
         False,
-        "take over the moments and their count too, zeros for what is new; else the optimizer starts afresh",
+        "load the moments and their step count too, with zeros for new parameters; false = a new "
+        "optimizer state",
     )
     keep_step: bool = opt(
         False,

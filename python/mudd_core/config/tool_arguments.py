@@ -89,7 +89,7 @@ class ToolArguments(argparse.ArgumentParser):
             self.add_argument(
                 "--trust-code",
                 action="store_true",
-                help="run the code in the folder of a run that you did not start here; read it first",
+                help="run the Python files of a run that was not started on this machine; read them first",
             )
 
     def read(self, words: Sequence[str], job: Sequence[str] = ()) -> tuple[argparse.Namespace, list[str]]:

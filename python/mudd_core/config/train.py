@@ -22,7 +22,7 @@ def save_steps(text: str) -> frozenset[int]:
     """Parse the steps of train.save_at; raise ValueError if malformed."""
     parts = [part.strip() for part in text.split(",")] if text.strip() else []
     if not all(part.isascii() and part.isdecimal() and int(part) <= LARGEST for part in parts):
-        raise ValueError(f"expected steps with commas between them, such as 0,1,2,4, got {text!r}")
+        raise ValueError(f"expected steps separated by commas, such as 0,1,2,4, got {text!r}")
     return frozenset(map(int, parts))
 
 
@@ -39,38 +39,46 @@ class TrainConfig:
     """Length of the training, batch, validation, saves and stops."""
 
     steps: int = opt(
-        1000, "optimizer updates in all; shapes the schedule", "steps", low=1, flags=("max_steps",)
+        1000,
+        "total number of optimizer updates; the schedule has this length",
+        "steps",
+        low=1,
+        flags=("max_steps",),
     )
-    batch_size: int = opt(8, "sequences in one update", "sequences", low=1)
+    batch_size: int = opt(8, "sequences per update", "sequences", low=1)
     seq_len: int = opt(
-        256, "length of a sequence", "tokens", low=1, high=LONGEST, flags=("max_sequence_length",)
+        256, "tokens per sequence", "tokens", low=1, high=LONGEST, flags=("max_sequence_length",)
     )
     logical_shards: int = opt(
-        8, "fixed cut of the batch that sums follow; a power of two", "shards", low=1, high=1024
+        8,
+        "number of parts of the batch, whose sums are added in a fixed order; a power of two",
+        "shards",
+        low=1,
+        high=1024,
     )
     micro_batch_size: int = opt(
         0,
-        "most sequences in one run of the graph, which takes whole logical shards, at least one; 0 = the whole "
-        "batch. It changes speed and memory and no bits, except with loss.normalize=micro_mean: there it is part of "
-        "the training, and a resume keeps it",
+        "most sequences per graph run, in whole logical shards, at least one; 0 = the whole batch. "
+        "It changes speed and memory but no bits. With loss.normalize=micro_mean it is part of the "
+        "training, and a resume keeps it",
         "sequences",
         low=0,
         free=True,
         flags=("micro_batch",),
     )
     recompute: bool = opt(
-        False, "compute cheap results again in the backward pass: less memory, the same bits", free=True
+        False, "recompute cheap activations in the backward pass: less memory, the same bits", free=True
     )
     precision: str = opt(
         "fp32",
-        "bf16: activations and operands of matmuls in 16 bits; sums, norms, softmax, loss, gradients of "
-        "weights, weights and moments stay fp32 (float32 and bfloat16 are read as other names of the two)",
+        "bf16: activations and matmul inputs have 16 bits; sums, norms, softmax, loss, weight "
+        "gradients, weights and moments stay fp32. float32 and bfloat16 are other names of the two",
         choices=("fp32", "bf16"),
         flags=("dtype",),
     )
     seed: int = opt(
         0,
-        "seed of the initial weights and of draws; of the data order too unless data.seed is set",
+        "seed of the initial weights and of random draws, and of the data order unless data.seed is set",
         low=0,
         high=_SEEDS,
         flags=("random_seed",),
@@ -107,8 +115,10 @@ class TrainConfig:
         free=True,
         flags=("logging_frequency", "logging_steps"),
     )
-    stop_at: int = opt(0, "stop (saved, exit 75) after this update; 0 = never", "step", low=0, free=True)
-    keep_last: int = opt(3, "checkpoints kept; 0 = all", "checkpoints", low=0, free=True)
+    stop_at: int = opt(
+        0, "save and stop with exit code 75 after this update; 0 = never", "step", low=0, free=True
+    )
+    keep_last: int = opt(3, "number of checkpoints to keep; 0 = all", "checkpoints", low=0, free=True)
     keep_every: int = opt(
         0,
         "never delete the checkpoint of a step that is a multiple of this; 0 = no such step",
@@ -118,8 +128,8 @@ class TrainConfig:
     )
     save_at: str = opt(
         "",
-        "steps after which a checkpoint is saved as well and never deleted, with commas between them: 0,1,2,4 "
-        "(0 = the initial weights); empty = no such step",
+        "steps after which a checkpoint is saved as well and never deleted, separated by commas: "
+        "0,1,2,4 (0 = the initial weights); empty = no such step",
         free=True,
         later=True,
     )
@@ -139,7 +149,7 @@ class TrainConfig:
         later=True,
     )
     save: bool = opt(
-        True, "write checkpoints; without them a stopped run starts again from its beginning", free=True
+        True, "write checkpoints; without them a stopped run starts again from step 0", free=True
     )
     save_policy: str = opt(
         "every",
@@ -151,12 +161,13 @@ class TrainConfig:
         0, "compute threads; 0 = all cores this process may use", "threads", low=0, high=256, free=True
     )
     max_skips: int = opt(
-        10, "updates skipped in a row before the run goes back (train.rewind) or gives up", "steps", low=1
+        10, "consecutive skipped updates before the run rewinds (train.rewind) or ends", "steps", low=1
     )
     rewind: int = opt(
         3,
-        "times the run may go back to its last scheduled checkpoint and leave out the batches since, after "
-        "max_skips skipped updates in a row or an update that wrote numbers that are not finite; then it ends with 76",
+        "number of times that the run may return to its last scheduled checkpoint and leave out the "
+        "batches since. It returns after max_skips consecutive skipped updates, or after an update "
+        "that wrote non-finite weights. After the last time it exits with code 76",
         "rewinds",
         low=0,
         free=True,
@@ -172,32 +183,36 @@ class TrainConfig:
         "let a resume raise train.steps in place, where the schedule's rates up to now stay the same",
         free=True,
     )
-    debug_nonfinite: bool = opt(False, "name the first node with a bad number at once (slow)", free=True)
+    debug_nonfinite: bool = opt(
+        False, "name the first graph node with a non-finite value at once (slow)", free=True
+    )
     trainable: str = opt(
         "",
-        "parameters that train: patterns of names such as 'blocks.*.attn.*', with commas between them and '!' "
-        "before those to leave out; empty or * = all. Frozen ones take no gradients, moments or updates",
+        "parameters that train: name patterns such as 'blocks.*.attn.*', separated by commas, with "
+        "'!' before patterns to exclude; empty or * = all. Frozen parameters have no gradients, "
+        "moments or updates",
         later=True,
     )
     frozen_dtype: str = opt(
         "stored",
-        "type of stored frozen matrices and tables; equal values give equal results in each: stored = as in "
-        "the file or checkpoint they come from, else fp32; bf16 and fp16 round what does not fit, and say so",
+        "storage type of frozen matrices and tables; it changes results only by rounding. stored = "
+        "as in their file or checkpoint, else fp32; bf16 and fp16 round values that do not fit, and "
+        "print a note",
         choices=("stored", "fp32", "bf16", "fp16"),
         later=True,
     )
     epochs: int = opt(
         0,
-        "length as passes over the data, in place of train.steps, with a validation and a save after each; 0 = "
-        "train.steps counts",
+        "length of the training in passes over the data, instead of train.steps, with a validation "
+        "and a save after each pass; 0 = use train.steps",
         "epochs",
         low=0,
         later=True,
     )
     to_data_end: bool = opt(
         False,
-        "end with the last whole batch of data.epochs passes where train.steps needs more; the schedule keeps "
-        "its length",
+        "end after the last whole batch of data.epochs passes, even if train.steps is larger; the "
+        "schedule keeps its length",
         free=True,
         later=True,
     )

@@ -26,17 +26,17 @@ class TuneConfig:
 class LoraConfig:
     """Low-rank adapters: a linear layer computes x W + (alpha / rank) (x A) B, with W frozen (Hu et al. 2021)."""
 
-    rank: int = opt(16, "columns of A and rows of B", "columns", low=1, later=True)
+    rank: int = opt(16, "rank of the adapters: columns of A and rows of B", "columns", low=1, later=True)
     alpha: float = opt(32.0, "the adapter's output is multiplied by alpha / rank", low=0.0, later=True)
     targets: str = opt(
         ALL,
-        "linear layers that get an adapter: all of attention and feed-forward, or names with commas between them, such "
-        "as q,v or blocks.*.attn.*",
+        "linear layers with an adapter: all of attention and feed-forward, or names separated by "
+        "commas, such as q,v or blocks.*.attn.*",
         later=True,
     )
     dropout: float = opt(
         0.0,
-        "probability of dropping a number of x on the way to A",
+        "dropout probability of the input of A",
         "fraction",
         low=0.0,
         high=1.0,
@@ -44,13 +44,15 @@ class LoraConfig:
     )  # below 1: rules.py
     init: str = opt(
         "default",
-        "initial values: default = A random, B zero; pissa = the largest singular values of W, which W then lacks",
+        "initial values: default = A random, B zero; pissa = the largest singular values of W, "
+        "which are subtracted from W",
         choices=("default", "pissa"),
         later=True,
     )
     start_from: str = opt(
         "",
-        "other initial adapters: a run of adapters, a step of one, or safetensors by our names; empty = none",
+        "adapters to start from: a run that trained adapters, one of its step folders, or "
+        "safetensors with names of mudd_core; empty = none",
         free=True,
         later=True,
     )

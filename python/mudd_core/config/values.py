@@ -113,7 +113,7 @@ def wholes(name: str, value: str) -> list[int]:
     try:
         return [whole("", word) for word in value.split(",")]
     except UserError:
-        raise mismatch(name, "whole numbers with commas between", value) from None
+        raise mismatch(name, "whole numbers separated by commas", value) from None
 
 
 def spelled(value: Json) -> Json:

@@ -103,7 +103,7 @@ def _size(values: Values, network: str, axis: str) -> int:
         return 1
     size = whole(key, value, LEFT)
     if size == 0:
-        raise ValueError(f"{key}: expected -1 (what is left) or at least 1, got 0")
+        raise ValueError(f"{key}: expected -1 (all remaining ranks) or at least 1, got 0")
     return size
 
 

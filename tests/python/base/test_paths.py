@@ -68,7 +68,7 @@ def test_a_url_exits_with_2_and_says_what_to_do(
     monkeypatch.chdir(tmp_path)
     assert main(COMMANDS[name]) == 2
     told = capsys.readouterr().err
-    assert "got the URL '" in told and "URLs are neither read nor written here" in told
+    assert "got the URL '" in told and "copy the files to or from a local folder" in told
     assert not list(tmp_path.iterdir())
 
 
@@ -81,7 +81,11 @@ def test_a_web_address_as_data_names_the_download(
     monkeypatch.chdir(tmp_path)
     url = f"{scheme}://host.invalid/texts/a b.txt?v=1"
     assert main(["--config=tiny.py", f"data.path={url}", "--workdir=r"]) == 2
-    assert capsys.readouterr().err.rstrip().endswith(f"then give 'a b.txt': curl -L -o 'a b.txt' '{url}'")
+    assert (
+        capsys.readouterr()
+        .err.rstrip()
+        .endswith(f"then pass the file 'a b.txt': curl -L -o 'a b.txt' '{url}'")
+    )
     assert main(["--config=tiny.py", "data.path=HTTPS://example.org/a.txt"]) == 2
     assert "curl -L -o a.txt https://example.org/a.txt" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
@@ -110,7 +114,7 @@ def test_from_python() -> None:
 
 
 def test_half_a_surrogate_is_a_user_error() -> None:
-    with pytest.raises(UserError, match=r"\[workdir\] path: .* got '\\ud800' with half a surrogate"):
+    with pytest.raises(UserError, match=r"\[workdir\] path: .* got '\\ud800' with an unpaired surrogate"):
         local("\ud800", "[workdir] path")
 
 

@@ -156,7 +156,7 @@ def test_a_link_that_appears_while_a_run_starts_is_not_followed(run: Path) -> No
         list(read_rows(run / "metrics.jsonl"))
 
 
-@pytest.mark.filterwarnings("ignore:.*weights only")
+@pytest.mark.filterwarnings("ignore:.*only its weights are read")
 @pytest.mark.parametrize("kind", ["a FIFO", "a socket"])
 def test_readers_do_not_wait(run: Path, tmp_path: Path, cache: TokenCache, kind: str) -> None:
     strange = tmp_path / "strange.json"

@@ -80,14 +80,14 @@ def slices_of(body: Any) -> Any:
         (lambda body: slices_of(body).reverse(), "leaves out elements"),
         (lambda body: slices_of(body)[1].update(offsets=[15, 0]), "repeats elements .* at 112"),
         (lambda body: slices_of(body)[1].update(offsets=[17, 0]), "leaves out elements .* at 112"),
-        (lambda body: slices_of(body)[1].update(offsets=[16, 1]), "between rows"),
-        (lambda body: slices_of(body)[1].update(offsets=[16]), "between rows"),
-        (lambda body: slices_of(body)[1].update(shape=[119]), "between rows"),
-        (lambda body: slices_of(body)[1].update(shape=[17, 6]), "between rows"),
+        (lambda body: slices_of(body)[1].update(offsets=[16, 1]), "inside a row"),
+        (lambda body: slices_of(body)[1].update(offsets=[16]), "inside a row"),
+        (lambda body: slices_of(body)[1].update(shape=[119]), "inside a row"),
+        (lambda body: slices_of(body)[1].update(shape=[17, 6]), "inside a row"),
         (lambda body: slices_of(body)[0].update(shape=[0, 7]), "has an empty slice"),
         (
             lambda body: body["tensors"]["first_moment/embed"].update(shape=[7, 33]),
-            "between rows",
+            "inside a row",
         ),
         (
             lambda body: slices_of(body)[0].update(file=slices_of(body)[1]["file"]),
@@ -183,7 +183,7 @@ def test_weights_of_other_tools_load_with_a_warning(tmp_path: Path) -> None:
     tensors = {"a": torch.randn(3, 4), "b": torch.randn(5).to(torch.bfloat16)}
     save_file(tensors, tmp_path / "model.safetensors")
     for path in (tmp_path, tmp_path / "model.safetensors"):
-        with pytest.warns(UserWarning, match="weights only"):
+        with pytest.warns(UserWarning, match="only its weights are read"):
             found = checkpoint.load_weights(path)
         assert (found["a"] == tensors["a"].numpy()).all()
         assert (found["b"] == tensors["b"].float().numpy()).all()

@@ -145,10 +145,13 @@ def two(tensors: dict[str, Any], comm: Comm) -> list[StatePart]:
 @pytest.mark.parametrize(
     ("parts", "reason"),
     [
-        (lambda rank: [cut("a", np.zeros((8, 2)), rank, 3)], "no rank has it from element 10"),
+        (lambda rank: [cut("a", np.zeros((8, 2)), rank, 3)], "no rank has the elements from 10 on"),
         (lambda rank: [cut("a", np.zeros((8, 2)), 2 * rank, 3)], "leave a hole at element 4"),
         (lambda rank: [cut("a", np.zeros((8, 2)), 0, 1 + rank)], "overlap at element 0"),
-        (lambda rank: whole_parts({"a": np.zeros(2 + rank)}), "ranks have it as"),
+        (
+            lambda rank: whole_parts({"a": np.zeros(2 + rank)}),
+            "expected the same dtype and shape on all ranks",
+        ),
         (lambda rank: whole_parts({"a@3": np.zeros(2)}), "expected a name"),
         (lambda rank: whole_parts({"a": np.zeros(2)}) if rank else [3], "AttributeError"),
     ],

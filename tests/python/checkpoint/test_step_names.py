@@ -34,7 +34,7 @@ def test_a_renamed_step_says_to_rename_it_back(tmp_path: Path) -> None:
     weights = {"embed": np.ones((2, 3), np.float32)}
     checkpoint.save(tmp_path, 7, whole_parts(weights), {}, config_hash="0" * 64, run_id="run")
     (tmp_path / "step-7").rename(tmp_path / "mine")
-    with pytest.raises(UserError, match=r"under its own name step-<n>, got .*/mine; rename the folder"):
+    with pytest.raises(UserError, match=r"expected a folder named step-<n>, got .*/mine; rename the folder"):
         checkpoint.load_weights(tmp_path / "mine")
     (tmp_path / "mine").rename(tmp_path / "step-7")
     np.testing.assert_array_equal(checkpoint.load_weights(tmp_path / "step-7")["embed"], weights["embed"])

@@ -157,7 +157,7 @@ def test_python_reads_a_run_from_elsewhere_without_its_code(work: Path, tmp_path
         with pytest.raises(UserError, match=r"model.family"):
             use()
     assert not (tmp_path / "mark").exists()
-    with pytest.raises(UserError, match="is not there"):  # the added code registers no class
+    with pytest.raises(UserError, match="is missing"):  # the added code registers no class
         mc.load_run(work, trust_code=True).model  # noqa: B018
     assert (tmp_path / "mark").exists()
 
@@ -170,9 +170,11 @@ def test_a_file_on_the_disk_that_a_saved_config_alone_names_never_runs(work: Pat
         change(work / "config.json", key, f"{file}:read")
         code, said = command("validate", f"--workdir={work}", "--trust-code")
         assert not (tmp_path / "mark").exists(), said
-        assert key == "optim.name" or (code == 2 and "a command runs only files that it names" in said), said
+        assert key == "optim.name" or (
+            code == 2 and "a command runs only the files that its arguments name" in said
+        ), said
         saved = from_dict(json.loads((work / "config.json").read_text()))
-        with pytest.raises(UserError, match=r"a command runs only files that it names"):
+        with pytest.raises(UserError, match=r"a command runs only the files that its arguments name"):
             mc.Trainer(saved, tmp_path / "new")
         assert not (tmp_path / "mark").exists()
         (work / "config.json").write_text(config)

@@ -201,10 +201,10 @@ def test_another_base_is_refused(base: Path, tiny_text: Path, tmp_path: Path) ->
         ({"lora.targets": " ,"}, "lora.targets: expected all, or names"),
         ({"tune.method": "last:3"}, "expected at most last:2"),
         ({"tune.method": "lorra"}, "expected lora, full or last:N"),
-        ({"start.load_parameters_path": ""}, "tune.method=lora needs the base"),
+        ({"start.load_parameters_path": ""}, "expected the base model of the adapters"),
         ({"lora.init": "pissa", "mesh.zero": 3}, "pissa needs whole matrices"),
         ({"train.trainable": "head"}, "tune.method=lora says what trains"),
-        ({"start.keep_optimizer": True}, "takes weights alone"),
+        ({"start.keep_optimizer": True}, "loads weights only"),
     ],
 )
 def test_bad_settings_are_named(base: Path, tiny_text: Path, fields: dict[str, Any], told: str) -> None:

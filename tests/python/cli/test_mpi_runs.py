@@ -94,7 +94,7 @@ def test_what_all_ranks_warn_of_is_said_once(
     words = (f"start.load_parameters_path={weights}", "train.steps=1", f"dist.node={node}")
     run = run_of(tmp_path / "run", tiny_text, "--ranks=2", *words)
     run.finished()
-    assert run.output.count("weights only, no checksums") == 1
+    assert run.output.count("only its weights are read, without checksums") == 1
 
 
 def test_usr1_to_one_rank_stops_all_at_the_same_step(whole: TinyRun, tiny_text: Path, tmp_path: Path) -> None:

@@ -81,7 +81,11 @@ def test_a_saved_config_alone_runs_no_file(tiny_text: Path, tmp_path: Path) -> N
     work = tmp_path / "run"
     assert own_run(work, tiny_text, f"{plus_file(tmp_path)}:Plus", "train.stop_at=2").finish() == 75
     code, said = command(f"--config={work}/config.json", f"--workdir={tmp_path}/other", "--plan")
-    assert code == 2 and "a command runs only files that it names" in said and said.count("\n") == 1, said
+    assert (
+        code == 2
+        and "a command runs only the files that its arguments name" in said
+        and said.count("\n") == 1
+    ), said
     named = f"--model.family={tmp_path}/plus.py:Plus"
     code, said = command(f"--config={work}/config.json", f"--workdir={tmp_path}/other", "--plan", named)
     assert code == 0 and "plan of" in said, said

@@ -21,7 +21,7 @@ def own_run(folder: Path, text: Path, name: str, *words: str) -> TinyRun:
 
 def test_the_slow_update_is_said_once(tiny_text: Path, tmp_path: Path) -> None:
     whole = own_run(tmp_path / "whole", tiny_text, ADAMW).finished()
-    assert whole.output.count("is a function in Python: an update takes longer") == 1
+    assert whole.output.count("is a Python function: its updates take longer") == 1
 
 
 def test_a_changed_file_is_named_and_the_copy_resumes(tiny_text: Path, tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_a_saved_config_alone_runs_no_file(tiny_text: Path, tmp_path: Path) -> N
         tmp_path, f"--config={work}/config.json", f"--workdir={tmp_path}/other", "train.stop_at=2"
     )
     assert refused.returncode == 2 and not (tmp_path / "was_here").exists()
-    assert "a command runs only files that it names; add data.pipeline=" in refused.stderr
+    assert "a command runs only the files that its arguments name; add data.pipeline=" in refused.stderr
     stopped = launched(
         tmp_path, f"--config={work}/config.json", f"--workdir={work}", "train.stop_at=4"
     )  # the run's own copy

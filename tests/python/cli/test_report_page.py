@@ -60,7 +60,7 @@ def test_a_folder_without_a_run_and_a_file_that_cannot_be_written(trained: TinyR
     assert list((tmp_path / "empty").iterdir()) == []
     done = report(str(trained.workdir), "--html", "none/page.html", folder=tmp_path)
     assert done.returncode == 74 and done.stderr.count("\n") == 1 and "none/page.html" in done.stderr
-    assert done.stderr.endswith("the folder none does not exist; make it: mkdir -p none\n")
+    assert done.stderr.endswith("the folder none does not exist; create it: mkdir -p none\n")
     done = report(str(trained.workdir), "--html", "empty", folder=tmp_path)
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and "empty" in done.stderr
 

@@ -48,9 +48,9 @@ def test_zero_2_is_refused_with_its_figure() -> None:
     with pytest.raises(UserError) as caught:
         mc.load_config("tiny.py", ["mesh.zero=2"])
     assert str(caught.value) == (
-        "[mesh] zero=2 is not built: compared with zero=1 it saves 4 bytes a parameter and costs a reduce-scatter "
-        "of the gradients in each graph run; use mesh.zero=1, or mesh.zero=3, which shards weights, too "
-        "(docs/parallel.md)"
+        "[mesh] zero=2 is not implemented: compared with zero=1 it saves 4 bytes per parameter and "
+        "costs a reduce-scatter of the gradients in each graph run; use mesh.zero=1, or "
+        "mesh.zero=3, which shards weights, too (docs/parallel.md)"
     )
     assert mc.load_config("tiny.py", ["mesh.zero=3"]).mesh.zero == 3
 
@@ -76,18 +76,20 @@ def test_axes_of_part_two_are_refused_by_name(axis: str) -> None:
         ),
         (
             ("mixtral/tiny.py", "model.n_expert=10"),
-            "[mesh] expert=2: the 5 experts of a rank have 112640 numbers in each of their matrices; expected a "
-            "multiple of 4096, so that sums keep the bits of one process; use mesh.expert=1 or 5",
+            "[mesh] expert=2: the 5 experts of a rank have 112640 elements in each of their "
+            "matrices; expected a multiple of 4096, which keeps the bits of one process; use "
+            "mesh.expert=1 or 5",
         ),
         (
             ("mixtral/tiny.py", "mesh.expert=8"),
-            "[mesh] expert=8: the 1 experts of a rank have 22528 numbers in each of their matrices; expected a "
-            "multiple of 4096, so that sums keep the bits of one process; use mesh.expert=1, 2 or 4",
+            "[mesh] expert=8: the 1 experts of a rank have 22528 elements in each of their "
+            "matrices; expected a multiple of 4096, which keeps the bits of one process; use "
+            "mesh.expert=1, 2 or 4",
         ),
         (
             ("MIX", "model.d_model=36", "model.n_head=6"),
-            "[mesh] expert=2: the 2 experts of a rank have 4608 numbers in each of their matrices; expected a multiple "
-            "of 4096, so that sums keep the bits of one process; use mesh.expert=1",
+            "[mesh] expert=2: the 2 experts of a rank have 4608 elements in each of their matrices; "
+            "expected a multiple of 4096, which keeps the bits of one process; use mesh.expert=1",
         ),
     ],
 )
@@ -116,7 +118,7 @@ def test_tensor_parallelism_is_refused_with_its_figure() -> None:
     with pytest.raises(UserError) as caught:
         mc.load_config("tiny.py", ["mesh.tensor=2"])
     assert str(caught.value) == (
-        "[mesh] tensor=2: sharding inside layers needs 8 transfers of T x D a layer, none overlapped with compute "
+        "[mesh] tensor=2: sharding inside layers needs 8 transfers of T x D per layer, none overlapped with compute "
         "(docs/scale.md); use mesh.tensor=1 mesh.fsdp=-1"
     )
 
@@ -126,17 +128,17 @@ def test_all_that_is_wrong_with_a_mesh_comes_at_once() -> None:
         mc.load_config("tiny.py", ["mesh.zero=2", "mesh.context=8", "mesh.data=0", "optim.beta2=1"])
     lines = str(caught.value).splitlines()
     assert len(lines) == 4 and lines[0].startswith("[config] optim.beta2")
-    assert "[mesh] data: expected -1 (what is left) or at least 1, got 0" in lines
+    assert "[mesh] data: expected -1 (all remaining ranks) or at least 1, got 0" in lines
 
 
 def test_worlds_that_change_the_sums_are_refused() -> None:
     assert refusal(6) == (
         "[mesh] 6 ranks do not divide train.logical_shards=8: start 1, 2, 4 or 8, or set mesh.any_world=true "
-        "(bits then depend on the world)"
+        "(results then depend on the number of ranks)"
     )
     assert refusal(3, "train.batch_size=7") == (
         "[mesh] 3 ranks do not divide the 4 shards of train.batch_size=7: start 1, 2 or 4, or set "
-        "mesh.any_world=true (bits then depend on the world)"
+        "mesh.any_world=true (results then depend on the number of ranks)"
     )
 
 
@@ -158,8 +160,8 @@ def test_more_ranks_than_sequences_or_shards_are_refused() -> None:
 def test_micro_batches_of_ranks_with_unequally_many_samples_are_refused() -> None:
     words = ("train.batch_size=16", "train.micro_batch_size=1", "mesh.any_world=true")
     assert refusal(3, *words) == (
-        "[mesh] any_world: 3 ranks have unequally many of the 16 sequences of a step, which no micro-batch divides: "
-        "set train.micro_batch_size=0"
+        "[mesh] any_world: 3 ranks have different numbers of the 16 sequences of a step, so no "
+        "micro-batch size fits: set train.micro_batch_size=0"
     )
     assert mesh_of(mc.load_config("tiny.py", [*words, "train.micro_batch_size=0"]), 3).world == 3
     assert mesh_of(mc.load_config("tiny.py", words), 4).world == 4
@@ -167,17 +169,18 @@ def test_micro_batches_of_ranks_with_unequally_many_samples_are_refused() -> Non
 
 def test_a_typed_mesh_must_have_the_size_of_the_world() -> None:
     assert refusal(8, "mesh.data=2", "mesh.fsdp=3") == (
-        "[mesh] data 2 x fsdp 3 = 6, but 8 ranks were started: set mesh.fsdp=-1, which takes what is left"
+        "[mesh] data 2 x fsdp 3 = 6, but 8 ranks were started: set mesh.fsdp=-1, which uses the remaining ranks"
     )
     assert refusal(4, "mesh.data=8", "mesh.fsdp=8").endswith(
-        "= 64, but 4 ranks were started: set mesh.data=-1 mesh.fsdp=-1, which takes what is left"
+        "= 64, but 4 ranks were started: set mesh.data=-1 mesh.fsdp=-1, which uses the remaining ranks"
     )
     assert refusal(1, "mesh.data=1", "mesh.fsdp=2") == (
-        "[mesh] data 1 x fsdp 2 = 2, but 1 rank was started: start --ranks=2, or set mesh.fsdp=-1, which takes what "
-        "is left"
+        "[mesh] data 1 x fsdp 2 = 2, but 1 rank was started: start --ranks=2, or set mesh.fsdp=-1, "
+        "which uses the remaining ranks"
     )
     assert refusal(8, "mesh.fsdp=3") == (
-        "[mesh] fsdp 3 does not divide the 8 ranks that were started: set mesh.fsdp=-1, which takes what is left"
+        "[mesh] fsdp 3 does not divide the 8 ranks that were started: set mesh.fsdp=-1, which uses "
+        "the remaining ranks"
     )
     assert "started: start --ranks=4, or set mesh.fsdp=-1" in refusal(2, "mesh.fsdp=4")
     assert "data 3 does not divide" in refusal(8, "mesh.data=3")
@@ -199,8 +202,9 @@ def test_micro_means_of_unequally_many_targets_are_refused_at_the_start(
 ) -> None:
     mean = ("loss.normalize=micro_mean", "train.micro_batch_size=1")
     assert refusal(2, *mean, "data.pipeline=rows") == (
-        "[mesh] loss.normalize=micro_mean over 2 ranks needs equally many targets in each micro-batch, and rows of "
-        "data.pipeline=rows may leave some out; use loss.normalize=valid, or one process"
+        "[mesh] loss.normalize=micro_mean over 2 ranks needs the same number of targets in each "
+        "micro-batch, and sequences of data.pipeline=rows may have fewer; use loss.normalize=valid, "
+        "or one process"
     )
     uneven = ("loss.normalize=micro_mean", "train.batch_size=9", "train.logical_shards=4")
     assert "needs a train.batch_size that they divide, got 9" in refusal(2, *uneven)

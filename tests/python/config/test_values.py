@@ -66,7 +66,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: values.flag("[x] f", "true", strings=False), "[x] f: expected true or false, got 'true'"),
     (lambda: values.text("[x] t", 5), "[x] t: expected a string, got 5"),
     (lambda: values.one_of("[x] c", "c", ("a", "b")), "[x] c: expected one of a, b, got 'c'"),
-    (lambda: values.wholes("[x] w", "1,,2"), "[x] w: expected whole numbers with commas between, got '1,,2'"),
+    (lambda: values.wholes("[x] w", "1,,2"), "[x] w: expected whole numbers separated by commas, got '1,,2'"),
     (lambda: values.whole("n", "x" * 60), f"n: expected a whole number, got '{'x' * 60}'"),
     (lambda: values.whole("n", "x" * 61), f"n: expected a whole number, got '{'x' * 60}...'"),
     (lambda: values.text("n", [1] * 20), f"n: expected a string, got {[1] * 20!r}"),

@@ -22,7 +22,7 @@ def test_a_bucket_without_a_mount_is_refused_with_the_way_out(tiny_text: Path, t
     done = trained(tmp_path / "a", tiny_text, "data.cache_dir=gs://bucket/cache")
     assert done.returncode == 2 and not (tmp_path / "a" / "w").exists()
     assert "data.cache_dir: expected a local path, got the URL 'gs://bucket/cache'" in done.stderr
-    assert "mount it (storage.map)" in done.stderr
+    assert "mount the storage (storage.map)" in done.stderr
 
 
 def test_a_mounted_bucket_holds_the_cache_for_every_machine(tiny_text: Path, tmp_path: Path) -> None:

@@ -155,7 +155,7 @@ def test_what_cannot_be_streamed_is_refused_with_the_way_out(texts: Path, tmp_pa
     )
     assert "expected data.pipeline=pack" in refused(kind="own.py:reader")
     assert "data.tokenizer=bpe, which is trained on all the text first" in refused("data.tokenizer=bpe")
-    assert "set train.steps, or take data.cache=full" in refused("train.epochs=1")
+    assert "set train.steps, or set data.cache=full" in refused("train.epochs=1")
     assert "those there: text" in refused("data.column=body")
     packed = tmp_path / "packed"
     packed.mkdir()

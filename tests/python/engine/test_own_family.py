@@ -162,6 +162,6 @@ def test_a_saved_config_runs_no_file(tmp_path: Path) -> None:
     config = from_dict(raw)
     assert (config.model.d_model, config.model.family) == (64, f"{file}:Evil")
     assert to_dict(config)["model"] == raw["model"]
-    with pytest.raises(UserError, match="a command runs only files that it names"):
+    with pytest.raises(UserError, match="a command runs only the files that its arguments name"):
         mc.Model(dataclasses.replace(config.model, vocab_size=61, max_seq_len=16))
     assert not (tmp_path / "was_here").exists()

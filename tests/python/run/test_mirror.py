@@ -225,7 +225,9 @@ def test_storage_map_replaces_the_longest_prefix() -> None:
     assert mapped("gs://b/run", mounts) == "/mnt/b/run"
     assert mapped("gs://b/deep/run", mounts) == "/mnt/deep/run"
     assert mapped("gs://bucket/run", mounts) == "gs://bucket/run"
-    with pytest.raises(UserError, match="expected URL=FOLDER, several with commas, got '/mnt'"):
+    with pytest.raises(
+        UserError, match="expected URL=FOLDER, or several of them separated by commas, got '/mnt'"
+    ):
         mapped("gs://b/run", "/mnt")
     with pytest.raises(UserError, match="a host and a path"):
         mirror_folder("gs://b/../../etc")

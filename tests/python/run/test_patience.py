@@ -231,7 +231,9 @@ def test_a_power_cut_during_a_save_leaves_the_best_and_a_newest_step(memory_path
 def test_fields_that_compare_validations_need_some() -> None:
     for field in ("train.patience=2", "train.keep_best=true"):
         name = field.partition("=")[0]
-        with pytest.raises(UserError, match=rf"{name}: needs validations on the way; set train\.eval_every"):
+        with pytest.raises(
+            UserError, match=rf"{name}: needs validations during the training; set train\.eval_every"
+        ):
             config_of(field, "train.eval_every=0")
         with pytest.raises(UserError, match=f"{name} needs validation files, got none"):
             no_validation(config_of(field), 0)

@@ -53,7 +53,7 @@ def test_a_run_killed_after_its_start_goes_on_from_step_0(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("text", ["1,x", "1,,2", "-1", "1 2", "1.5", "99999999999"])
 def test_a_list_of_steps_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(UserError, match=r"train\.save_at: expected steps with commas between them"):
+    with pytest.raises(UserError, match=r"train\.save_at: expected steps separated by commas"):
         config_of(f"train.save_at={text}")
 
 

@@ -79,7 +79,7 @@ def test_a_start_reads_a_tensor_at_a_time(run: tuple[Config, Path], tmp_path: Pa
             tracemalloc.stop()
 
     most: list[int] = []
-    with pytest.warns(UserWarning, match="weights only") if source != "run" else nothing():
+    with pytest.warns(UserWarning, match="only its weights are read") if source != "run" else nothing():
         on_ranks(work, WORLD, 1)
     assert most[0] < WORLD * 2 * LARGEST + (2 << 20) < WHOLE, most
     found = {(p.name, p.begin): p for engine in engines.values() for p in engine.state_parts()}
@@ -192,7 +192,7 @@ def test_slots_that_would_grow_where_nodes_cut_the_weights_are_refused_before_an
     for source in ("old", "weights"):
         for fields in ({"model.slot_num": 12}, {"start.load_parameters_path_slot_number": 4}):
             text, code = start(source, 1, **fields)
-            assert "slots grow only if a node has whole weights: start with mesh.zero=1" in text
+            assert "slots can grow only if a host has the whole weights: start with mesh.zero=1" in text
             assert code == "2" and not (tmp_path / "new").exists() and not (tmp_path / "cache").exists()
     same = start("old", 1)
     assert len(set(same)) == 1 and len(same[0]) == 64 and (tmp_path / "new" / "summary.json").is_file()

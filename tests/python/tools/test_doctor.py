@@ -94,7 +94,7 @@ PLANTED = {
         {"OMPI_COMM_WORLD_RANK": "5", "OMPI_COMM_WORLD_SIZE": "2"},
         2,
         "OMPI_COMM_WORLD_RANK: expected at most 1",
-        "leave the variables of the launcher",
+        "do not change the variables that the launcher",
     ),
 }
 

@@ -16,14 +16,14 @@ class ExpertFields(Decoding):
     """Router, capacity and auxiliary losses of SwiGLU experts; a family may override a default."""
 
     n_expert: int = opt(0, "experts of a layer; 0 = a dense feed-forward part", "experts", low=0)
-    top_k: int = opt(2, "experts that work on a token", "experts", low=1)
+    top_k: int = opt(2, "experts per token (top-k)", "experts", low=1)
     capacity_factor: float = opt(
         0.0,
-        "slots an expert takes, over its fair share; the rest is dropped; 0 or less = nothing is ever dropped",
+        "most slots per expert, as a multiple of an even load; the rest is dropped; 0 or less = never drop",
     )
     capacity_scope: str = opt(
         "sequence",
-        "what the fair share is of: each sequence, or a logical shard",
+        "tokens over which the even load is computed: each sequence, or a logical shard",
         choices=("sequence", "shard"),
     )
     drop_policy: str = opt(
@@ -33,7 +33,7 @@ class ExpertFields(Decoding):
     )
     full_drop: str = opt(
         "passthrough",
-        "a token that no expert takes adds its normalised state, or nothing",
+        "a token that all its experts drop adds its normalised state, or nothing",
         choices=("passthrough", "zero"),
     )
     aux_coef: float = opt(0.0, "weight of the load-balancing loss; training only", low=0.0, effect="training")
@@ -45,7 +45,7 @@ class ExpertFields(Decoding):
     )
     aux_scope: str = opt(
         "shard",
-        "what balance averages over: each logical shard, or the whole batch in one graph run",
+        "tokens that the balance loss averages over: each logical shard, or the whole batch in one graph run",
         choices=("shard", "batch"),
         effect="training",
     )
@@ -54,7 +54,7 @@ class ExpertFields(Decoding):
     )
     jitter: float = opt(
         0.0,
-        "the router sees its input times numbers of 1 - jitter to 1 + jitter; training only",
+        "multiply the router's input by random values from 1 - jitter to 1 + jitter; training only",
         low=0.0,
         high=0.99,
         effect="training",
@@ -66,8 +66,9 @@ class ExpertFields(Decoding):
         if self.capacity_factor <= 0:
             return ""
         return (
-            f"model.capacity_factor is {self.capacity_factor:g}, but decoding drops nothing: how full an expert of the "
-            "whole sequence will be is not known there, so tokens may differ from the argmax of the full pass"
+            f"model.capacity_factor is {self.capacity_factor:g}, but decoding drops nothing, because "
+            "the load of the whole sequence is not known yet; tokens may differ from the argmax of "
+            "a full forward pass"
         )
 
     def active_weights(self, d_model: int, d_ff: int) -> int:

@@ -96,7 +96,7 @@ def register_family(config_class: type[_Config], model_function: GivenFunction) 
     full = f"{file.file}:{name}" if file is not None else name
     if full in {family.name for family in _INSIDE}:
         raise ValueError(
-            f"[register_family] config_class: '{full}' is a family of mudd_core; take another name"
+            f"[register_family] config_class: '{full}' is a family of mudd_core; choose another name"
         )
     config_class.registered_name = full
     family = Family(full, config_class, model_function, decodes, file)
@@ -154,7 +154,7 @@ def named_family(name: str, text: bytes | None = None) -> Family:
     own = run_own(KEY, name, text)
     family = _versions.get((name, own.sha256))
     if family is None:
-        there = "is not registered" if hasattr(own.module, leaf) else "is not there"
+        there = "is not registered" if hasattr(own.module, leaf) else "is missing"
         raise UserError(
             f"[{KEY}] {file}: {leaf} {there}; expected a config class {leaf} and "
             f"mc.register_family({leaf}, model) after it"
@@ -183,9 +183,9 @@ def own_family(config: ModelConfig) -> Family | None:
 
 def _not_run(name: str) -> str:
     return (
-        f"[{KEY}] this run needs the code in {name}, and a command runs only files that it names; name the file "
-        f"({KEY}={name}; in Python mc.load_config('tiny.py', {{'{KEY}': '{name}'}}) first), or the work directory that "
-        "has its copy (--workdir=DIR)"
+        f"[{KEY}] this run needs the code in {name}, and a command runs only the files that its "
+        f"arguments name; add the file ({KEY}={name}; in Python mc.load_config('tiny.py', {{'{KEY}': "
+        f"'{name}'}}) first), or the work directory that contains a copy (--workdir=DIR)"
     )
 
 

@@ -22,10 +22,10 @@ class GPT2Config(HeadSizes):
         "activation of the feed-forward block; gelu_tanh is gelu_new",
         choices=("gelu_tanh", "gelu_erf", "relu", "silu"),
     )
-    scale_scores: bool = opt(True, "scores are divided by the root of the head's width")
-    scale_by_layer: bool = opt(False, "scores of block l are divided by l + 1 as well")
-    norm_eps: float = opt(1e-5, "added to the variance in LayerNorm", low=0.0)
-    tie_embeddings: bool = opt(True, "the head shares the embedding's matrix")
+    scale_scores: bool = opt(True, "divide the attention scores by the square root of the head width")
+    scale_by_layer: bool = opt(False, "also divide the scores of block l by l + 1")
+    norm_eps: float = opt(1e-5, "epsilon that LayerNorm adds to the variance", low=0.0)
+    tie_embeddings: bool = opt(True, "the head and the embedding share one matrix (tied embeddings)")
     init_std: float = opt(
         0.02, "standard deviation of the initial matrices and embeddings", low=0.0, effect="start"
     )
@@ -38,7 +38,7 @@ class GPT2Config(HeadSizes):
 
     embd_dropout: float = opt(
         0.0,
-        "training: chance that a number of the embeddings' sum is dropped",
+        "dropout probability of the sum of the embeddings; training only",
         low=0.0,
         high=1.0,
         later=True,
@@ -46,7 +46,7 @@ class GPT2Config(HeadSizes):
     )
     attn_dropout: float = opt(
         0.0,
-        "training: chance that an attention probability is dropped",
+        "dropout probability of the attention probabilities; training only",
         low=0.0,
         high=1.0,
         later=True,
@@ -54,7 +54,7 @@ class GPT2Config(HeadSizes):
     )
     resid_dropout: float = opt(
         0.0,
-        "training: chance that a number is dropped on its way to the residual stream",
+        "dropout probability of the outputs that are added to the residual stream; training only",
         low=0.0,
         high=1.0,
         later=True,

@@ -133,9 +133,9 @@ class FamilyConfig(HeadSizes):
 
     family: str = opt("", "model family")
     d_ff: int = opt(704, "inner width of the feed-forward block", "channels", low=1)
-    rope_base: float = opt(10000.0, "base of the rotary wavelengths", low=1.0)
-    norm_eps: float = opt(1e-6, "added to the mean square in norms", low=0.0)
-    tie_embeddings: bool = opt(False, "the head shares the embedding's matrix")
+    rope_base: float = opt(10000.0, "RoPE theta, the base of the wavelengths", low=1.0)
+    norm_eps: float = opt(1e-6, "epsilon that norms add to the mean square", low=0.0)
+    tie_embeddings: bool = opt(False, "the head and the embedding share one matrix (tied embeddings)")
     init_std: float = opt(0.02, "standard deviation of the initial matrices", low=0.0, effect="start")
 
     def matrix_weights(self) -> int:

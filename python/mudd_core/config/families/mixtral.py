@@ -25,9 +25,9 @@ class MixtralConfig(ExpertFields, _Fields):
     aux_coef: float = opt(
         0.01, "weight of the load-balancing loss; training only", low=0.0, effect="training"
     )
-    rope_base: float = opt(1000000.0, "base of the rotary wavelengths", low=1.0)
-    norm_eps: float = opt(1e-5, "added to the mean square in RMSNorm", low=0.0)
-    tie_embeddings: bool = opt(False, "the head shares the embedding's matrix")
+    rope_base: float = opt(1000000.0, "RoPE theta, the base of the wavelengths", low=1.0)
+    norm_eps: float = opt(1e-5, "epsilon that RMSNorm adds to the mean square", low=0.0)
+    tie_embeddings: bool = opt(False, "the head and the embedding share one matrix (tied embeddings)")
     init_std: float = opt(0.02, "standard deviation of the initial matrices", low=0.0, effect="start")
 
     def matrix_weights(self) -> int:

@@ -26,53 +26,57 @@ class _Fields(HeadSizes):
     )
     ffn_realloc: bool = opt(
         True,
-        "inner widths grow from half of d_ff to one and a half, in multiples of 128; experts all have d_ff",
+        "inner widths grow from 0.5 d_ff to 1.5 d_ff over the blocks, in multiples of 128; experts "
+        "always have d_ff",
     )
     block: str = opt(
         "llama",
         "llama = RMSNorm, SwiGLU; pythia = LayerNorm, biases, GELU, attention parallel to feed-forward",
         choices=("llama", "pythia"),
     )
-    rope_base: float = opt(10000.0, "base of the rotary wavelengths", low=1.0)
+    rope_base: float = opt(10000.0, "RoPE theta, the base of the wavelengths", low=1.0)
     rope_fraction: float = opt(1.0, "fraction of each head that is rotated", "fraction", low=0.0, high=1.0)
-    norm_eps: float = opt(1e-6, "added to the mean square (variance) in norms", low=0.0)
+    norm_eps: float = opt(1e-6, "epsilon that norms add to the mean square (variance)", low=0.0)
     qk_norm: bool = opt(False, "RMSNorm of each query and key head with one learned gain, before rotation")
     first_norms: int = opt(
-        3, "norms of the first block's equal inputs: 3 (query, key, value) or 1", low=1, high=3
+        3,
+        "number of norms for the equal inputs of the first block: 3 (query, key, value) or 1",
+        low=1,
+        high=3,
     )
-    tie_embeddings: bool = opt(False, "the head shares the embedding's matrix")
+    tie_embeddings: bool = opt(False, "the head and the embedding share one matrix (tied embeddings)")
     init_std: float = opt(0.006, "standard deviation of the initial matrices", low=0.0, effect="start")
     mix: str = opt(
         "dynamic",
-        "weights of earlier states: made per token, learned constants, or no mixing at all",
+        "weights of earlier states: computed per token, learned constants, or no mixing",
         choices=("dynamic", "static", "none"),
     )
     streams: str = opt(
         "qkvr",
-        "inputs that are mixed apart, of q, k, v, r in this order (others read the newest state); "
-        "x = one mixture for all",
+        "inputs with a separate mixture, of q, k, v, r in this order (the others read the newest "
+        "state); x = one mixture for all",
     )
     prenorm: bool = opt(
         False, "normalise every state before it is mixed, and give the generator's norm a gain"
     )
     postnorm: bool = opt(False, "add the newest state to every mixture, after a norm in the residual stream")
     last_norm: bool = opt(
-        True, "with postnorm: the mixture for the head counts as the residual's, so it is normalised"
+        True, "with postnorm: normalise the mixture for the head, like the mixture for the residual stream"
     )
     activation: str = opt(
         "gelu_tanh",
         "activation of the weight generator",
         choices=("gelu_tanh", "gelu_erf", "relu", "silu", "squared_relu"),
     )
-    hidden_round: bool = opt(True, "generator widths go to the next multiple of 64 above")
-    last_expand: int = opt(4, "factor by which the last generator is wider", "times", low=1)
+    hidden_round: bool = opt(True, "round generator widths up to a multiple of 64")
+    last_expand: int = opt(4, "width factor of the last generator", "times", low=1)
     hidden: str = opt(
         "",
-        "widths of the generators block by block, e.g. 64,64,128, if they follow no rule; empty = by the rule",
+        "width of each block's generator, e.g. 64,64,128; empty = computed by the rule of the family",
         "channels",
     )
-    dilation: int = opt(1, "mix every so manieth earlier state, counted from the newest", "states", low=1)
-    period: int = opt(1, "mix only after every so manieth block", "blocks", low=1)
+    dilation: int = opt(1, "mix every N-th earlier state, counted from the newest", "states", low=1)
+    period: int = opt(1, "mix only after every N-th block", "blocks", low=1)
     window: int = opt(
         0, "number of newest states that are mixed with the embedding; 0 = all earlier ones", "states", low=0
     )
@@ -187,7 +191,7 @@ class MUDDFormerConfig(ExpertFields, _Fields):
             faults.append("model.ffn_realloc: expected at least 2 blocks (model.n_layer)")
         elif self.grows and self.ffn_width(0) == 0:
             faults.append(
-                f"model.d_ff: {self.d_ff} leaves the first block no channel; take 256 or more, or "
+                f"model.d_ff: {self.d_ff} leaves the first block no channel; set 256 or more, or "
                 "model.ffn_realloc=false"
             )
         if self.block == "pythia" and self.n_expert:
@@ -197,7 +201,7 @@ class MUDDFormerConfig(ExpertFields, _Fields):
         widths = self.hidden.split(",") if self.hidden else []
         if widths and (len(widths) != self.n_layer or not all(w.isdecimal() and int(w) for w in widths)):
             faults.append(
-                f"model.hidden: expected {self.n_layer} widths with commas between, got '{self.hidden}'"
+                f"model.hidden: expected {self.n_layer} widths separated by commas, got '{self.hidden}'"
             )
         if self.first_norms == 2:
             faults.append("model.first_norms: expected 1 or 3, got 2")

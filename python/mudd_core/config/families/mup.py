@@ -44,23 +44,24 @@ class MupConfig(Sizes):
     n_layer: int = opt(24, "number of blocks", "blocks", low=1, high=10_000)
     d_base: int = opt(
         128,
-        "width of the proxy, at which the rates apply; fixed over sizes",
+        "width of the proxy model, for which the learning rates are set; the same for all model sizes",
         "channels",
         low=1,
         effect="training",
     )
-    d_head: int = opt(DEFAULT_HEAD, "width of a head; fixed over sizes", "channels", low=1)
+    d_head: int = opt(DEFAULT_HEAD, "width of a head; the same for all model sizes", "channels", low=1)
     ff_multiple: float = opt(
-        4.0, "inner width of the feed-forward block over d_model; fixed over sizes", low=0.0
+        4.0, "inner width of the feed-forward block divided by d_model; the same for all model sizes", low=0.0
     )
     qk_scale: float = opt(
-        0.0, "factor of query times key; muP needs 1 / d_head; 0 = 1/128, for d_head 128", low=0.0
+        0.0, "factor of the attention scores; muP needs 1 / d_head; 0 = 1/128, for d_head 128", low=0.0
     )
     kv_mqa: bool = opt(False, "one key and value head for all queries")
-    rotary_base: float = opt(10000.0, "base of the rotary wavelengths; 0 = no positions at all", low=0.0)
+    rotary_base: float = opt(10000.0, "RoPE theta, the base of the wavelengths; 0 = no positions", low=0.0)
     attn_act_name: str = opt(
         "softmax",
-        "activation of the scores; the norm_ ones are divided by their sum, the others by max_seq_len",
+        "activation of the scores; results of a norm_ activation are divided by their sum, others "
+        "by max_seq_len",
         choices=("softmax", "sqrelu", "elu", "norm_sqrelu", "norm_elu"),
     )
     ff_act_name: str = opt(
@@ -83,7 +84,7 @@ class MupConfig(Sizes):
     )
     e_norm: bool = opt(False, "RMSNorm of the embedding")
     qk_norm: bool = opt(False, "RMSNorm of each query and key head, before rotation")
-    norm_eps: float = opt(1e-5, "added to the mean square in RMSNorm", low=0.0)
+    norm_eps: float = opt(1e-5, "epsilon that RMSNorm adds to the mean square", low=0.0)
     norm_gains: bool = opt(False, "norms have learned gains")
     norm_gains_type: str = opt(
         "vector", "a gain for every channel, or one for all", choices=("vector", "scalar")
@@ -149,6 +150,6 @@ class MupConfig(Sizes):
 def ask_for_scale(d_head: int) -> str:
     """Return the message for a config that changes d_head alone."""
     return (
-        f"model.qk_scale: d_head is {d_head} now, and muP scales query times key by 1 / d_head = {1 / d_head:g}; "
-        f"the scale does not follow, so set model.qk_scale={1 / d_head:g}"
+        f"model.qk_scale: d_head is {d_head} now, and muP scales query times key by 1 / d_head = "
+        f"{1 / d_head:g}; the field does not follow d_head, so set model.qk_scale={1 / d_head:g}"
     )

@@ -42,10 +42,12 @@ class TokenFormerConfig(Sizes):
         "pattention, or dense = the baseline of gpt2.yml (biased matrices, LayerNorms with parameters)",
         choices=("pattention", "dense"),
     )
-    slot_num: int = opt(192, "key and value tokens of each of q, k, v", "slots", low=1)
-    proj_slot_num: int = opt(0, "tokens of the output projection; 0 = slot_num", "slots", low=0)
-    ffn_slot_num: int = opt(0, "tokens of the feed-forward; 0 = 4 slot_num", "slots", low=0)
-    normalize_type: str = opt("l2_norm_gelu", "what becomes of the scores of the slots", choices=SLOT_NORMS)
+    slot_num: int = opt(192, "number of key and value parameter tokens of each of q, k, v", "slots", low=1)
+    proj_slot_num: int = opt(0, "parameter tokens of the output projection; 0 = slot_num", "slots", low=0)
+    ffn_slot_num: int = opt(0, "parameter tokens of the feed-forward block; 0 = 4 slot_num", "slots", low=0)
+    normalize_type: str = opt(
+        "l2_norm_gelu", "function that is applied to the scores of the slots", choices=SLOT_NORMS
+    )
     gelu: str = opt(
         "tanh", "form of gelu on the scores: tanh = JAX program, erf = NeoX", choices=("tanh", "erf")
     )
@@ -54,7 +56,8 @@ class TokenFormerConfig(Sizes):
     )
     zoom_dim: float = opt(
         0.0,
-        "scores are scaled by the square root of this, not of the slots (feed-forward: root of 4 zoom_dim); 0 = slots",
+        "scores are scaled by the square root of this value (feed-forward: of 4 zoom_dim); 0 = of "
+        "the number of slots",
         "slots",
         low=0.0,
     )
@@ -73,7 +76,9 @@ class TokenFormerConfig(Sizes):
         effect="training",
     )
     keep_scores: bool = opt(
-        True, "keep the scores for backward; false computes them again: less memory, the same bits", free=True
+        True,
+        "keep the scores for the backward pass; false = recompute them: less memory, the same bits",
+        free=True,
     )
     d_ff: int = opt(0, "dense block: inner width of the feed-forward; 0 = 4 d_model", "channels", low=0)
     mlp_activation: str = opt(
@@ -86,16 +91,18 @@ class TokenFormerConfig(Sizes):
         "order of tokens: none = the causal mask alone, sinusoidal or learned (added), rotary",
         choices=("none", "sinusoidal", "learned", "rotary"),
     )
-    rope_base: float = opt(10000.0, "rotary: base of the wavelengths", low=1.0)
-    rope_fraction: float = opt(0.25, "rotary: rotated fraction of each head", "fraction", low=0.0, high=1.0)
-    norm_eps: float = opt(1e-5, "added to the variance in LayerNorm", low=0.0)
+    rope_base: float = opt(10000.0, "rotary: RoPE theta, the base of the wavelengths", low=1.0)
+    rope_fraction: float = opt(
+        0.25, "rotary: fraction of each head that is rotated", "fraction", low=0.0, high=1.0
+    )
+    norm_eps: float = opt(1e-5, "epsilon that LayerNorm adds to the variance", low=0.0)
     gain_offset: float = opt(
         1.0,
         "the gain of a LayerNorm is this plus its parameter: 1 = JAX program, 0 = NeoX",
         low=0.0,
         high=1.0,
     )
-    tie_embeddings: bool = opt(True, "the head shares the embedding's matrix")
+    tie_embeddings: bool = opt(True, "the head and the embedding share one matrix (tied embeddings)")
     normalize_logits: bool = opt(True, "a tied head's logits are divided by the root of d_model")
     init: str = opt(
         "jax",
@@ -162,7 +169,7 @@ class TokenFormerConfig(Sizes):
         if self.positions == "sinusoidal" and self.d_model % 2:
             faults.append(f"model.d_model: expected an even width for sinusoids, got {self.d_model}")
         if self.block == "dense" and self.drop_path > 0:
-            faults.append("model.drop_path: expected 0, the baseline has none")
+            faults.append("model.drop_path: expected 0, because the dense baseline has no drop_path")
         if -1 < self.slot_eps < 0:
             faults.append(f"model.slot_eps: expected -1 or a number from 0, got {self.slot_eps:g}")
         return faults

@@ -53,9 +53,9 @@ class TransformerPPConfig(HeadSizes):
 
     family: str = opt("transformer_pp", "model family", choices=("transformer_pp",))
     d_ff: int = opt(704, "inner width of the feed-forward block", "channels", low=1)
-    rope_base: float = opt(10000.0, "base of the rotary wavelengths", low=1.0)
-    norm_eps: float = opt(1e-6, "added to the mean square in RMSNorm", low=0.0)
-    tie_embeddings: bool = opt(False, "the head shares the embedding's matrix")
+    rope_base: float = opt(10000.0, "RoPE theta, the base of the wavelengths", low=1.0)
+    norm_eps: float = opt(1e-6, "epsilon that RMSNorm adds to the mean square", low=0.0)
+    tie_embeddings: bool = opt(False, "the head and the embedding share one matrix (tied embeddings)")
     init_std: float = opt(0.02, "standard deviation of the initial matrices", low=0.0, effect="start")
     attn_bias: bool = opt(False, "the four projections of attention have biases")
     mlp_bias: bool = opt(False, "the three projections of the feed-forward block have biases")
@@ -72,19 +72,27 @@ class TransformerPPConfig(HeadSizes):
     rope_factor: float = opt(1.0, "divisor of scaled frequencies", low=1.0, later=True)
     rope_low_freq: float = opt(
         1.0,
-        "llama3: frequencies of fewer turns in rope_original_len are divided",
+        "llama3: frequencies with fewer turns than this within rope_original_len tokens are divided",
         "turns",
         low=1e-6,
         later=True,
     )
     rope_high_freq: float = opt(
-        4.0, "llama3: frequencies of more turns in rope_original_len are kept", "turns", low=1e-6, later=True
+        4.0,
+        "llama3: frequencies with more turns than this within rope_original_len tokens are kept",
+        "turns",
+        low=1e-6,
+        later=True,
     )
     rope_original_len: int = opt(
-        8192, "llama3: longest sequence of the first training", "tokens", low=1, high=LONGEST, later=True
+        8192, "llama3: longest sequence of the original training", "tokens", low=1, high=LONGEST, later=True
     )
     sliding_window: int = opt(
-        0, "keys that a query sees, its own included; 0 = all before it", "keys", low=0, later=True
+        0,
+        "keys that a query attends to, its own position included; 0 = all earlier keys too",
+        "keys",
+        low=0,
+        later=True,
     )
     sliding_layers: str = opt(
         "", "layers with the sliding window, as spans such as 0-3,7; empty = all", "layers", later=True
