@@ -3,7 +3,6 @@
 // SIGINT, SIGTERM, SIGUSR1 and SIGHUP (unless nohup ignores it) request a stop; SIGUSR2 requests a save. SIGINT
 // or SIGTERM during a requested stop exits at once with code 130 or 143; committed files on disk stay intact.
 // Only the command line installs handlers; a library must not take signals from its user.
-// stays intact. Handlers are installed by the command line only; a library must not take signals from its user.
 #pragma once
 
 #include <span>

@@ -143,3 +143,32 @@ def test_the_quick_tests_import_no_large_package() -> None:
     seen: set[Path] = set()
     names = set().union(*(imported(file, seen) for file in files))
     assert "hypothesis" in names and not names & {"torch", "transformers", "datasets", "pyarrow", "nbclient"}
+
+
+def test_a_quick_test_names_the_folders_that_it_leaves_out() -> None:
+    script = (ROOT / "run").read_text()
+    lines = re.findall(r"^quick_folders=.*?$|^left_out\(\) \{.*?^\}$", script, re.MULTILINE | re.DOTALL)
+    done = subprocess.run(
+        ["sh", "-c", "\n".join([*lines, "left_out"])],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    left_out = done.stdout.split(", ")
+    assert "engine" in left_out and "base" not in left_out
+    folders = {path.name for path in (ROOT / "tests" / "python").iterdir() if path.is_dir()}
+    quick = set(re.findall(r'^quick_folders="(.*)"$', script, re.MULTILINE)[0].split())
+    assert {*left_out, *quick} == folders - {"__pycache__"}
+
+
+def test_the_clone_line_of_the_readme_leads_to_its_first_command(tmp_path: Path) -> None:
+    """Type the line with a path in place of the address; then `./run help`, which installs nothing."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("this checkout is no repository")
+    (line,) = re.findall(r"^git clone .*$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert line.count("ADDRESS_OF_THIS_REPOSITORY") == 1
+    typed = line.replace("ADDRESS_OF_THIS_REPOSITORY", str(ROOT)) + " && test -f configs/tiny.py && ./run help"
+    done = subprocess.run(["sh", "-c", typed], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "./run train" in done.stdout
