@@ -22,6 +22,7 @@ class Settings:
     cache_dir: str
     tokenizer: str = "bpe"
     vocab_size: int = 300
+    document: str = "auto"
 
 
 def quiet(phase: str, done: int, total: int) -> None:

@@ -22,6 +22,16 @@ def bytes_text(count: float) -> str:
     return _scaled(count, 1024.0, _BYTES)
 
 
+def size_text(count: float) -> str:
+    """Return bytes in powers of 1000 with one or two digits, for example '850 bytes', '2.1 KB' or '27 MB'."""
+    names = ("bytes", "KB", "MB", "GB", "TB")
+    place = 0
+    while count >= 999.5 and place < len(names) - 1:
+        count /= 1000
+        place += 1
+    return f"{count:.{int(place > 0 and count < 9.95)}f} {names[place]}"
+
+
 def flops_text(count: float) -> str:
     """Return for example '43.91 MFLOP' or '87.64 PFLOP'."""
     return _scaled(count, 1000.0, _FLOPS)

@@ -70,6 +70,13 @@ class DataConfig:
         later=True,
     )
     column: str = opt("text", "column or JSON key that contains the text", later=True)
+    document: str = opt(
+        "auto",
+        "plain text: one document is a file (file), a part of about 1/256 of a file (piece) or a line (line); auto: "
+        "file, or piece for a single file",
+        choices=("auto", "file", "piece", "line"),
+        later=True,
+    )
     template: str = opt(
         "auto",
         "chat: auto = the chat template of the tokenizer's folder; chatml; or the file of a Jinja template",

@@ -24,6 +24,7 @@ def faults_between(config: Sections) -> list[str]:
         + protocol_faults(config)
         + _asked_stream_faults(config)
         + _bad_record_faults(config)
+        + _document_faults(config)
     )
     if not config.name or "/" in config.name or config.name.startswith("."):
         faults.append(f"name: expected a plain folder name, got '{config.name}'")
@@ -164,6 +165,17 @@ def _bad_record_faults(config: Sections) -> list[str]:
         return []
     return [
         f"data.bad_records: data.pipeline={data.pipeline} has no records that can be dropped; expected fail"
+    ]
+
+
+def _document_faults(config: Sections) -> list[str]:
+    """Return the fault of data.document for a pipeline that reads no plain text by it."""
+    data = config.data
+    if data.document == "auto" or spec_of(data.pipeline).plain_text:
+        return []
+    return [
+        f"data.document: expected auto for data.pipeline={data.pipeline}, got {data.document}; only "
+        "data.pipeline=text has it"
     ]
 
 

@@ -114,6 +114,14 @@ class Shown(Protocol):
 
 
 @runtime_checkable
+class Outlined(Protocol):
+    """Data of documents that the user may not have counted."""
+
+    def outline(self) -> str:
+        """Return their number, size, end and the held-out part in a few words; empty if there is nothing to say."""
+
+
+@runtime_checkable
 class Masked(Protocol):
     """Data with targets that have no loss."""
 

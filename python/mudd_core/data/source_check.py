@@ -14,7 +14,8 @@ from mudd_core.config.pipelines import spec_of
 from mudd_core.data.chat.build import require_conversation
 from mudd_core.data.formats import documents, format_of
 from mudd_core.data.pipelines.text import in_records
-from mudd_core.data.sources.corpus import require_text, scan_listing
+from mudd_core.data.sources.boundaries import Rule, require_text, rule_named
+from mudd_core.data.sources.corpus import scan_listing
 from mudd_core.data.sources.listing import Listing, list_files
 from mudd_core.data.sources.splits import chosen_files
 
@@ -30,15 +31,15 @@ def check_sources(config: Config) -> None:
         if is_url(path):
             _look_at(path, f"[data.{name}]")
         elif name == "path" and spec_of(data.pipeline).plain_text and not in_records(data):
-            _read_text(list_files(path))
+            _read_text(list_files(path), rule_named(data.document))
         elif path:
             _read_first(chosen_files(data, name, path).files, data)
 
 
-def _read_text(listing: Listing) -> None:
+def _read_text(listing: Listing, rule: Rule) -> None:
     """Raise UserError if a start would reject the text. Read at most _READ_BYTES bytes."""
     if sum(file.size for file in listing.files) <= _READ_BYTES:
-        scan_listing(listing)
+        scan_listing(listing, rule=rule)
     elif listing.kind == "file":
         require_text(Path(os.fsdecode(listing.path_of(listing.files[0]))), _READ_BYTES)
 

@@ -35,7 +35,7 @@ from mudd_core.data.cache import file as cache_file
 from mudd_core.data.documents import cache_request, spool
 where, n = sys.argv[3], int(sys.argv[4])
 count = 0
-class Settings: path, cache_dir, tokenizer, vocab_size = sys.argv[1], sys.argv[2], "bpe", 300
+class Settings: path, cache_dir, tokenizer, vocab_size, document = sys.argv[1], sys.argv[2], "bpe", 300, "auto"
 def dying(module, name):
     old = getattr(module, name)
     def call(*args, **kwargs):

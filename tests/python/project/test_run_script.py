@@ -136,9 +136,17 @@ def imported(file: Path, seen: set[Path]) -> set[str]:
     return found
 
 
+def quick_folders() -> list[str]:
+    """Return the folders of tests/python that `./run test --quick` runs."""
+    (folders,) = re.findall(r'^quick_folders="(.*)"$', (ROOT / "run").read_text(), re.MULTILINE)
+    return str(folders).split()
+
+
 def test_the_quick_tests_import_no_large_package() -> None:
-    (folders,) = re.findall(r"(tests/python/base .*?) \|\|", (ROOT / "run").read_text())
-    files = [file for folder in folders.split() for file in sorted((ROOT / folder).glob("test_*.py"))]
+    folders = quick_folders()
+    files = [
+        file for folder in folders for file in sorted((ROOT / "tests" / "python" / folder).glob("test_*.py"))
+    ]
     assert len(files) > 20
     seen: set[Path] = set()
     names = set().union(*(imported(file, seen) for file in files))
@@ -158,8 +166,7 @@ def test_a_quick_test_names_the_folders_that_it_leaves_out() -> None:
     left_out = done.stdout.split(", ")
     assert "engine" in left_out and "base" not in left_out
     folders = {path.name for path in (ROOT / "tests" / "python").iterdir() if path.is_dir()}
-    quick = set(re.findall(r'^quick_folders="(.*)"$', script, re.MULTILINE)[0].split())
-    assert {*left_out, *quick} == folders - {"__pycache__"}
+    assert {*left_out, *quick_folders()} == folders - {"__pycache__"}
 
 
 def test_the_clone_line_of_the_readme_leads_to_its_first_command(tmp_path: Path) -> None:
@@ -168,7 +175,9 @@ def test_the_clone_line_of_the_readme_leads_to_its_first_command(tmp_path: Path)
         pytest.skip("this checkout is no repository")
     (line,) = re.findall(r"^git clone .*$", (ROOT / "README.md").read_text(), re.MULTILINE)
     assert line.count("ADDRESS_OF_THIS_REPOSITORY") == 1
-    typed = line.replace("ADDRESS_OF_THIS_REPOSITORY", str(ROOT)) + " && test -f configs/tiny.py && ./run help"
+    typed = (
+        line.replace("ADDRESS_OF_THIS_REPOSITORY", str(ROOT)) + " && test -f configs/tiny.py && ./run help"
+    )
     done = subprocess.run(["sh", "-c", typed], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "./run train" in done.stdout

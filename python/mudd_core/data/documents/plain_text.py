@@ -26,6 +26,7 @@ from mudd_core.data.documents.source import CacheForm, DocumentSource, grouped
 from mudd_core.data.progress import end_on_request
 from mudd_core.data.rows import Preparation
 from mudd_core.data.sources.access import LOCAL, Access, local_root, require_local
+from mudd_core.data.sources.boundaries import Rule, rule_named
 from mudd_core.data.sources.corpus import Corpus, Document, Progress, Split, scan_listing
 from mudd_core.data.sources.listing import list_files
 from mudd_core.data.tokenizers.source import find_tokenizer
@@ -72,12 +73,16 @@ def corpus_source(corpus: Corpus) -> DocumentSource:
 
 
 class PlainText:
-    """The text of data.path, as the Origin of a cache. root: the folder of caches, which is excluded from the text."""
+    """The text of data.path, as the Origin of a cache.
 
-    def __init__(self, path: str, root: Path) -> None:
-        self.listing = list_files(path, root)
+    root: the folder of caches, which is excluded from the text. rule: of data.document.
+    """
+
+    def __init__(self, path: str, root: Path, rule: Rule = "auto") -> None:
+        self.listing, self._rule = list_files(path, root), rule
         self._is_settled = self.listing.is_settled()  # measured before the text is read
-        source = hashlib.sha256(self.listing.source.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+        named = self.listing.source + ("" if rule == "auto" else f"\0{rule}")
+        source = hashlib.sha256(named.encode("utf-8", "surrogateescape")).hexdigest()[:16]
         self._note = root / f"listing-{source}.json"
         self._corpus: Corpus | None = None
 
@@ -100,7 +105,7 @@ class PlainText:
             end_on_request(phase)
             progress(phase, done, total)
 
-        self._corpus = scan_listing(self.listing, reading)
+        self._corpus = scan_listing(self.listing, reading, self._rule)
         return corpus_source(self._corpus)
 
     def accept(self, cache: TokenCache) -> str:
@@ -151,6 +156,8 @@ class DataSettings(Protocol):
     def vocab_size(self) -> int: ...
     @property
     def cache_dir(self) -> str: ...
+    @property
+    def document(self) -> str: ...
 
 
 def prepare(
@@ -194,4 +201,4 @@ def _request(root: Path, settings: DataSettings, how: Preparation, access: Acces
     for name, value in (("path", settings.path), ("tokenizer", settings.tokenizer)):
         require_local(name, value)  # sources/hub_datasets.py has replaced hub names by paths
     tokenizer = find_tokenizer(settings.tokenizer, settings.vocab_size, access)
-    return CacheRequest(root, PlainText(settings.path, root), tokenizer, how)
+    return CacheRequest(root, PlainText(settings.path, root, rule_named(settings.document)), tokenizer, how)

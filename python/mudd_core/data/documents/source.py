@@ -21,7 +21,8 @@ from mudd_core.data.cache.token_cache import TokenCache
 from mudd_core.data.formats import FORMATS, Format, documents
 from mudd_core.data.formats.format import FAIL, BadRecords, dropped_note
 from mudd_core.data.messages import Frame as Frame
-from mudd_core.data.sources.corpus import Progress, Split, cut_text
+from mudd_core.data.sources.boundaries import Rule, cut_text, rule_named
+from mudd_core.data.sources.corpus import Progress, Split
 from mudd_core.data.sources.splits import Sources, sources_of
 from mudd_core.data.tokenizers.tokenizer import Ids, Tokenizer
 
@@ -57,7 +58,7 @@ class TextFiles:
 
     named: the format that the user chose. column: the column of the text. cuts: split a plain text file into documents.
 
-    bad: the rule of data.bad_records, with its counts after the files were read.
+    rule: of data.document. bad: the rule of data.bad_records, with its counts after the files were read.
     """
 
     split: Split
@@ -66,6 +67,7 @@ class TextFiles:
     column: str
     cuts: bool = False
     bad: BadRecords = field(default=FAIL, compare=False)
+    rule: Rule = "auto"
 
     @property
     def format(self) -> Format:
@@ -78,10 +80,10 @@ class TextFiles:
         return self.format.by_number is not None and self.format.by_number.in_groups
 
     def texts(self) -> Iterator[tuple[int, bytes]]:
-        """Yield (index of the file, document as UTF-8); a single plain text file is split as in docs/data.md."""
+        """Yield (index of the file, document as UTF-8)."""
         for number, file in enumerate(self.files):
             if self.cuts:
-                yield from ((number, text) for _, text in cut_text(file))
+                yield from ((number, text) for _, text in cut_text(file, self.rule))
             else:
                 texts = documents(file, self.column, self.named, self.bad)
                 yield from ((number, text.encode()) for text in texts)
@@ -89,6 +91,7 @@ class TextFiles:
     def identity(self) -> list[Json]:
         """Return name, size, first and last bytes of each file, and the format."""
         rule: list[Json] = ["drop"] if self.bad.drops else []
+        rule += [] if self.rule == "auto" else [f"data.document={self.rule}"]
         return [list(map(file_digest, self.files)), self.named, self.column, *rule]
 
     def whole_files(self) -> Sequence[Path]:
@@ -208,12 +211,28 @@ def document_source(
 
     bad = BadRecords(settings.bad_records == "drop")
 
+    rule = rule_named(settings.document)
+    if rule != "auto" and found.format.holds != "text":
+        raise not_plain(found.format.name, rule)
+
+    def is_cut(files: tuple[Path, ...]) -> bool:
+        """Return True if each of the files is split into documents."""
+        splits = len(files) == 1 if rule == "auto" else rule != "file"
+        return splits and found.format.holds == "text"
+
     def texts_of(split: Split, files: tuple[Path, ...]) -> TextFiles:
-        alone = found.format.holds == "text" and len(files) == 1
-        return TextFiles(split, files, found.format.name, settings.column, alone, bad)
+        return TextFiles(split, files, found.format.name, settings.column, is_cut(files), bad, rule)
 
     train, valid = texts_of("train", found.train), texts_of("valid", found.valid)
     return DocumentSource(train, valid, frame, hold_out and not found.valid, found.warnings, found.notes)
+
+
+def not_plain(form: str, rule: Rule) -> UserError:
+    """Return the error for data.document with files that are not plain text."""
+    return UserError(
+        f"[data.document] expected auto for files of {form}, whose records are the documents, got {rule}; leave "
+        "data.document out"
+    )
 
 
 def framed(tokenizer: Tokenizer, frame: Frame, texts: Sequence[bytes]) -> Iterator[Ids]:

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.storage import is_url
+from mudd_core.base.units import size_text
 from mudd_core.config import Config
 from mudd_core.config.data import DataConfig
 from mudd_core.config.pipelines import spec_of
@@ -20,11 +21,13 @@ from mudd_core.data.documents.source import Frame
 from mudd_core.data.pipelines.document_data import DocumentData, documents_of
 from mudd_core.data.rows import Pipeline, Preparation, RowShape
 from mudd_core.data.sources.access import Access, cache_root, local_root
+from mudd_core.data.sources.boundaries import rule_named
 from mudd_core.data.sources.corpus import Split
 from mudd_core.data.sources.listing import NoFilesError
 from mudd_core.data.sources.selection import holds_records
 from mudd_core.data.sources.splits import chosen_files
 from mudd_core.data.tokenizers.source import find_tokenizer
+from mudd_core.data.tokenizers.special_tokens import END_OF_TEXT
 
 _TEXT_BYTES_A_TOKEN = 3  # bytes of text per BPE token, a low estimate
 # Memory in bytes of the processes of a build, measured with 10 MB and 100 MB of Python sources.
@@ -53,6 +56,20 @@ class TextData(DocumentData):
 
     def rows(self, split: Split, shape: RowShape) -> Batcher:
         return Batcher(self.cache, split, shape.seq_len, shape.seed, shape.batch_size)
+
+    def outline(self) -> str:
+        """Return the number, size and end of the documents of data.path, and which of them validate."""
+        train, valid = self.cache.train, self.cache.valid
+        if not self.config.data.path or not valid.documents:
+            return ""
+        count = train.documents + valid.documents
+        size = train.text_bytes + valid.text_bytes
+        if self.config.data.document == "file" and count == 2 and not self.config.data.eval_path:
+            return f"one file, whose last {valid.text_bytes / size:.0%} are held out"
+        own = self.config.data.tokenizer in ("bpe", "bytes")
+        end = f"id {self.tokenizer.eos_id}" if self.tokenizer and not own else END_OF_TEXT
+        held = f"{valid.documents:,} held out"
+        return f"{count:,} documents of about {size_text(size / count)}, each ended by {end}, {held}"
 
     def describe(self) -> list[str]:
         """Return lines about cache, corpus, tokenizer and the two splits."""
@@ -111,7 +128,7 @@ def cache_to_build(config: Config) -> CacheToBuild:
         if in_records(settings):
             return CacheToBuild(0, root)
         tokenizer = find_tokenizer(settings.tokenizer, settings.vocab_size, Access.of(config))
-        text = PlainText(settings.path, root)
+        text = PlainText(settings.path, root, rule_named(settings.document))
     except (OSError, UserError):  # the start reports the error in the text
         return CacheToBuild(0, root)
     if (digest := text.digest()) is not None and any(

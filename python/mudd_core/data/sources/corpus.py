@@ -1,28 +1,29 @@
 """Turn files into documents: split the files, select the held-out documents, and compute the hash of all documents.
 
-A document is a whole file if the corpus is the standard library or a folder. A corpus of one file (or a folder with one
-text file) is split into documents whose concatenation is the file, byte for byte. With piece = clamp(size / 256, 512,
-65536) bytes, a document ends at the first empty line after `piece` bytes, else at the first line end after 2 * piece,
-else at a character border after 4 * piece.
+By default a document is a whole file if the corpus is the standard library or a folder. A corpus of one file, or a
+folder with one text file, is split into pieces. data.document sets another rule (boundaries.py).
 
 The validation split has the documents whose SHA-256, read as one integer, is 7 modulo 20. If none of two or more
-documents qualifies, the one with the smallest SHA-256 is held out, so that every corpus can be validated.
+documents qualifies, the one with the smallest SHA-256 is held out, so that every corpus can be validated. A single file
+with data.document=file is two documents instead: the last tenth is held out.
 
 Corpus hash: SHA-256 over (size as 8 little-endian bytes, bytes) of each document in order. Names affect only the order,
-so the same text under another path is the same corpus.
+so the same text under another path is the same corpus. The name of a rule other than auto is hashed first.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import Literal
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.regular_files import open_binary, read_bytes
 from mudd_core.data.formats.text import fault_in, not_text
+from mudd_core.data.sources.boundaries import Rule, cut_text, tail_start
 from mudd_core.data.sources.listing import Listing, list_files
 
 Split = Literal["train", "valid"]
@@ -32,7 +33,7 @@ HELD_OUT_MODULUS = 20
 HELD_OUT_REMAINDER = 7
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Document:
     """A document: its location in a file, and the SHA-256 of its bytes."""
 
@@ -82,76 +83,23 @@ def is_held_out(digest: bytes) -> bool:
     return int.from_bytes(digest, "big") % HELD_OUT_MODULUS == HELD_OUT_REMAINDER
 
 
-def cut(stream: BinaryIO, size: int) -> Iterator[tuple[int, bytes]]:
-    """Yield (start, bytes) of the documents in one file of `size` bytes; the module's docstring explains the rule."""
-    piece = min(max(size // 256, 512), 65536)
-    start = 0
-    text = b""
-    while start < size:
-        if len(text) < 4 * piece + 4:  # a character has at most four bytes
-            text += stream.read(8 * piece)
-        if not text:
-            raise UserError(f"[data.path] file ended at byte {start} of {size}: it changed while it was read")
-        end = _end_of_document(text, piece)
-        yield start, text[:end]
-        start += end
-        text = text[end:]
-
-
-def _end_of_document(text: bytes, piece: int) -> int:
-    if len(text) <= piece:
-        return len(text)
-    at = text.find(b"\n\n", piece, 2 * piece)
-    if at >= 0:
-        return at + 2
-    at = text.find(b"\n", 2 * piece, 4 * piece)
-    if at >= 0:
-        return at + 1
-    end = min(4 * piece, len(text))
-    while end < len(text) and text[end] & 0xC0 == 0x80:  # never split inside a UTF-8 character
-        end += 1
-    return end
-
-
-def cut_text(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield (start, bytes) of the documents in a file, as `cut` does; raise UserError if it is not UTF-8 text."""
-    with open_binary(path) as file:
-        size = file.seek(0, 2)
-        file.seek(0)
-        for start, text in cut(file, size):
-            if (fault := fault_in(text)) is not None:
-                raise not_text(path, start + fault)
-            yield start, text
-
-
-def require_text(path: Path, longest: int) -> None:
-    """Raise UserError if the first `longest` bytes of a file are not UTF-8 text."""
-    try:
-        for start, _ in cut_text(path):
-            if start > longest:
-                return
-    except OSError as error:
-        raise UserError(f"[data.path] cannot read {str(path)!r}: {error.strerror}") from error
-
-
-def scan(path: str, progress: Progress | None = None) -> Corpus:
-    """Read all files that `path` names (see `list_files`) and return their documents.
+def scan(path: str, progress: Progress | None = None, rule: Rule = "auto") -> Corpus:
+    """Read all files that `path` names (see `list_files`) and return their documents by `rule`.
 
     Every byte is read and hashed. Raise UserError for a missing path or an empty corpus, and if `path` is one file that
     is not UTF-8 text; in folders such files are skipped and counted.
     """
-    return scan_listing(list_files(path), progress)
+    return scan_listing(list_files(path), progress, rule)
 
 
-def scan_listing(listing: Listing, progress: Progress | None = None) -> Corpus:
+def scan_listing(listing: Listing, progress: Progress | None = None, rule: Rule = "auto") -> Corpus:
     """Read the files of a listing and return their documents, as `scan` does."""
     if listing.kind == "file":
-        return _scan_one(
-            Path(listing.root, listing.files[0].name.decode("utf-8", "surrogateescape")), 0, progress
-        )
-    documents: list[Document] = []
-    corpus_hash = hashlib.sha256()
+        path = Path(listing.root, listing.files[0].name.decode("utf-8", "surrogateescape"))
+        return _scan_one(path, 0, progress, rule)
+    found = _Found(rule)
     left_out = 0
+    files: list[bytes] = []
     for i, f in enumerate(listing.files):
         name = listing.path_of(f)
         try:
@@ -163,45 +111,86 @@ def scan_listing(listing: Listing, progress: Progress | None = None) -> Corpus:
         if fault_in(data) is not None or (listing.kind == "folder" and b"\0" in data):
             left_out += 1
             continue
-        corpus_hash.update(len(data).to_bytes(8, "little"))
-        corpus_hash.update(data)
-        documents.append(Document(name, 0, len(data), hashlib.sha256(data).digest()))
+        files.append(name)
+        if rule in ("auto", "file"):
+            found.add(name, 0, data)
+        else:
+            _add_parts(found, Path(os.fsdecode(name)), rule)
         if progress is not None:
             progress("reading", i + 1, len(listing.files))
-    if listing.kind == "folder" and len(documents) == 1:
-        return _scan_one(Path(documents[0].path.decode("utf-8", "surrogateescape")), left_out, progress)
-    return _split(str(listing.root), corpus_hash.hexdigest(), documents, left_out)
+    if listing.kind == "folder" and len(files) == 1:
+        return _scan_one(Path(os.fsdecode(files[0])), left_out, progress, rule)
+    return _split(str(listing.root), found, left_out)
 
 
-def _scan_one(path: Path, left_out: int, progress: Progress | None) -> Corpus:
-    """Return the documents of one file. It is read in pieces, so that it may be larger than the memory."""
-    documents: list[Document] = []
-    corpus_hash = hashlib.sha256()
-    name = str(path).encode("utf-8", "surrogateescape")
+class _Found:
+    """The documents of a corpus in order, and their hash so far."""
+
+    def __init__(self, rule: Rule) -> None:
+        self.documents: list[Document] = []
+        self._hash = hashlib.sha256(b"" if rule == "auto" else f"data.document={rule}\n".encode())
+
+    def add(self, path: bytes, start: int, text: bytes) -> None:
+        self._hash.update(len(text).to_bytes(8, "little"))
+        self._hash.update(text)
+        self.documents.append(Document(path, start, len(text), hashlib.sha256(text).digest()))
+
+    @property
+    def hash(self) -> str:
+        return self._hash.hexdigest()
+
+
+def _add_parts(found: _Found, path: Path, rule: Rule, report: Callable[[int], None] | None = None) -> None:
+    """Add the documents of a file that is split. It is read in parts, so it may be larger than the memory."""
+    name = os.fsencode(path)
+    for start, text in cut_text(path, rule):
+        found.add(name, start, text)
+        if report is not None:
+            report(start + len(text))
+
+
+def _scan_one(path: Path, left_out: int, progress: Progress | None, rule: Rule) -> Corpus:
+    """Return the documents of one file."""
+    found = _Found(rule)
     try:
+        if rule == "file":
+            return _whole_file(path, found, left_out)
         size = path.stat().st_size
-        for start, text in cut_text(path):
-            corpus_hash.update(len(text).to_bytes(8, "little"))
-            corpus_hash.update(text)
-            documents.append(Document(name, start, len(text), hashlib.sha256(text).digest()))
-            if progress is not None:
-                progress("reading", start + len(text), size)
+        report = None if progress is None else lambda done: progress("reading", done, size)
+        _add_parts(found, path, rule, report)
     except OSError as e:
         raise UserError(f"[data.path] cannot read {str(path)!r}: {e.strerror}") from e
-    return _split(str(path), corpus_hash.hexdigest(), documents, left_out)
+    return _split(str(path), found, left_out)
 
 
-def _split(name: str, corpus_hash: str, documents: list[Document], left_out: int) -> Corpus:
+def _whole_file(path: Path, found: _Found, left_out: int) -> Corpus:
+    """Return a file as one document for training and one for validation: its last tenth."""
+    data = read_bytes(os.fsencode(path))
+    if (fault := fault_in(data)) is not None:
+        raise not_text(path, fault)
+    at = tail_start(data)
+    for start, text in ((0, data[:at]), (at, data[at:])):
+        found.add(os.fsencode(path), start, text)
+    return _checked(str(path), found, left_out, found.documents[1:])
+
+
+def _split(name: str, found: _Found, left_out: int) -> Corpus:
+    """Return the corpus whose validation documents are selected by their hashes."""
+    held = {d.digest for d in found.documents if is_held_out(d.digest)}
+    if not held and len(found.documents) > 1:
+        held = {min(d.digest for d in found.documents)}
+    return _checked(name, found, left_out, [d for d in found.documents if d.digest in held])
+
+
+def _checked(name: str, found: _Found, left_out: int, held: Sequence[Document]) -> Corpus:
+    """Return the corpus; raise UserError if a split has no text."""
+    documents, apart = found.documents, {id(document) for document in held}
     if not any(d.size for d in documents):
         raise UserError(f"[data.path] empty corpus: no UTF-8 text in {name!r} ({left_out} files left out)")
-    held = {d.digest for d in documents if is_held_out(d.digest)}
-    if not held and len(documents) > 1:
-        held = {min(d.digest for d in documents)}
-    train = tuple(d for d in documents if d.digest not in held)
-    valid = tuple(d for d in documents if d.digest in held)
-    if not any(d.size for d in train) or not any(d.size for d in valid):
+    train = tuple(d for d in documents if id(d) not in apart)
+    if not any(d.size for d in train) or not any(d.size for d in held):
         raise UserError(
             f"[data.path] corpus too small: {len(documents)} documents in {name!r} give {len(train)} for "
-            f"training and {len(valid)} for validation; both need text"
+            f"training and {len(held)} for validation; both need text"
         )
-    return Corpus(name, corpus_hash, train, valid, left_out)
+    return Corpus(name, found.hash, train, tuple(held), left_out)

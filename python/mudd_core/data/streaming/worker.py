@@ -24,7 +24,7 @@ from mudd_core.data.formats import text
 from mudd_core.data.formats.bounded import BoundedFile
 from mudd_core.data.formats.format import ByNumber, Reader, Value, text_of
 from mudd_core.data.messages import Head, Message, answer_parent, fault_of, joined, receive, send
-from mudd_core.data.sources.corpus import cut_text
+from mudd_core.data.sources.boundaries import cut_text
 from mudd_core.data.streaming.recipe import Encoder
 
 

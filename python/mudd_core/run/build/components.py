@@ -29,8 +29,8 @@ class Components:
     files of the training sequences. warnings: for the user, printed once. notes: lines for the user at a start or
     resume. documents: of training and validation, zeros if unknown. steps: of the data, if they end before train.steps;
     else 0. train_tokens: of the training text, 0 if unknown. described: description of the data, line by line.
-    validates: True if there are sequences for validation. base: of adapters. vocabulary: number of possible tokens, 0
-    if unknown.
+    outline: number, size and split of its documents, or empty. validates: True if there are sequences for
+    validation. base: of adapters. vocabulary: number of possible tokens, 0 if unknown.
     """
 
     model: Model
@@ -50,6 +50,7 @@ class Components:
     steps: int = 0
     train_tokens: int = 0
     described: tuple[str, ...] = ()
+    outline: str = ""
     validates: bool = True
     base: Base | None = None
     vocabulary: int = 0

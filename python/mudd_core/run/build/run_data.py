@@ -57,7 +57,7 @@ def add_text(
 
 def with_text(components: Components, config: Config, text: Prepared) -> Components:
     """Return a copy of the components that trains and validates on the prepared text."""
-    from mudd_core.data.rows import Shown
+    from mudd_core.data.rows import Outlined, Shown
 
     held = text.rows("valid", row_shape(config)).rows
     records = text.documents[1]
@@ -70,6 +70,7 @@ def with_text(components: Components, config: Config, text: Prepared) -> Compone
         documents=text.documents,
         train_tokens=text.train_tokens,
         described=tuple(text.describe()),
+        outline=text.outline() if isinstance(text, Outlined) else "",
         facts={
             **components.facts,
             DATA_FACT: text.fingerprint,

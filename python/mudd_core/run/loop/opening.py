@@ -139,6 +139,7 @@ def lines_of_start(run: Session, changed: Sequence[Difference]) -> tuple[list[st
         seconds=run.state.clock.seconds_ahead(step, parts.ideal_step(run.config) / (reached or ASSUMED)),
         measured=reached is not None,
         described=parts.described,
+        outline=parts.outline,
         changed=changed,
     )
     return start_lines(start), detail_lines(start)

@@ -23,7 +23,8 @@ class Start:
     machine: threads, level and ranks. tokens: of the training text, 0 if unknown. validated: tokens of one validation.
     vocabulary: size of the model's vocabulary. has_text: whether the data are read already. has_tokenizer: whether they
     have a tokenizer. seconds: estimated time to the end of the run. measured: whether `seconds` is based on steps of
-    this run. described: lines about the data, for the log. changed: fields that differ from the last start.
+    this run. described: lines about the data, for the log. outline: number, size and split of its documents, or empty.
+    changed: fields that differ from the last start.
     """
 
     config: Config
@@ -39,6 +40,7 @@ class Start:
     seconds: float
     measured: bool
     described: Sequence[str] = ()
+    outline: str = ""
     changed: Sequence[Difference] = ()
 
 
@@ -83,6 +85,7 @@ def _data(start: Start) -> str:
         return f"{parts[0]}, read when a step needs it"
     names = {"bpe": "BPE tokens", "bytes": "bytes"}
     kind = names.get(data.tokenizer, f"tokens of {data.tokenizer}") if start.has_tokenizer else "ids"
+    parts[0] += f": {start.outline}" if start.outline else ""
     count = f"{start.tokens:,} " if start.tokens else ""
     parts.append(f"{count}{kind} (vocabulary {start.vocabulary:,})")
     parts.append(f"validation on {start.validated:,} tokens" if start.validated else "no validation")

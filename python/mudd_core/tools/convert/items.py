@@ -26,7 +26,7 @@ from mudd_core.data.formats.bounded import BoundedFile, opened
 from mudd_core.data.formats.example import encoded
 from mudd_core.data.formats.megatron import head_bytes, kind_for
 from mudd_core.data.formats.tfrecord import offsets, payload_at
-from mudd_core.data.sources.corpus import cut
+from mudd_core.data.sources.boundaries import cut
 from mudd_core.data.tokenizers.tokenizer import Tokenizer
 
 I_contra = TypeVar("I_contra", contravariant=True)
