@@ -146,7 +146,7 @@ def test_other_batch_sizes_and_periods_are_compared_at_common_steps_and_tokens(r
     (line,) = (one for one in printed.splitlines() if one.startswith(f"  training, {tokens:,} tokens"))
     steps, losses = (column(runs, "batch", key) for key in ("step", "loss"))
     want = [column(runs, "base", "loss")[-1], np.interp(STEPS / 2, steps, losses)]
-    assert line.split()[-3:-1] == [f"{value:.4f}" for value in want]
+    assert line.split()[-3:-1] == [f"{value:.6f}" for value in want]
     assert f"{64 * 8} " in printed and " tokens " in printed  # the charts' axis is tokens
 
 
@@ -157,11 +157,11 @@ def test_losses_are_those_of_the_logs(runs: Path) -> None:
     lines = printed.splitlines()
     place = next(i for i, line in enumerate(lines) if line.startswith("  validation, best"))
     values = [best[name]["val_loss"] for name in ("base", "seed")]
-    texts = [f"{values[0]:.4f}", f"{values[1]:.4f}", f"{values[1] - values[0]:+.4f}"]
+    texts = [f"{values[0]:.6f}", f"{values[1]:.6f}", f"{values[1] - values[0]:+.6f}"]
     assert lines[place].split()[-3:] == texts
     assert lines[place + 1].split() == ["at", "step", *(str(best[name]["step"]) for name in ("base", "seed"))]
     (line,) = (one for one in printed.splitlines() if one.startswith(f"  training, step {STEPS}"))
-    assert line.split()[-3:-1] == [f"{column(runs, name, 'loss')[-1]:.4f}" for name in ("base", "seed")]
+    assert line.split()[-3:-1] == [f"{column(runs, name, 'loss')[-1]:.6f}" for name in ("base", "seed")]
     speeds = [np.median(column(runs, name, "tokens_per_second")) for name in ("base", "seed")]
     (line,) = (one for one in printed.splitlines() if one.startswith("  tokens/s, median"))
     assert line.split()[-2:] == [f"{speed:,.0f}" for speed in speeds]

@@ -136,6 +136,24 @@ def test_the_page_has_all_curves_and_loads_nothing(runs: Path) -> None:
     assert "First difference of A and B: step 1" in page
 
 
+@pytest.mark.parametrize(
+    "words", [("runs/base", "runs/seed", "--html"), ("--html", "runs/base", "runs/seed")]
+)
+def test_html_alone_has_a_default_name(words: tuple[str, ...], runs: Path) -> None:
+    done = launched(runs, "compare", *words)
+    assert (done.returncode, done.stdout) == (0, "page  compare.html\n"), done.stderr
+    assert "runs/seed" in (runs / "compare.html").read_text("utf-8")
+
+
+def test_values_of_different_steps_are_marked(runs: Path) -> None:
+    lines = launched(runs, "compare", "runs/base", "runs/seed/checkpoints/step-6").stdout.splitlines()
+    (row,) = [i for i, line in enumerate(lines) if line.startswith("  training, last *")]
+    assert lines[row + 1].split()[:3] == ["at", "step", "12"] and lines[row + 1].split()[3] == "6"
+    assert "  * The runs have these values at different steps." in lines
+    same = launched(runs, "compare", "runs/base", "runs/seed").stdout
+    assert "training, last" not in same
+
+
 def test_text_of_a_run_is_never_read_as_html(runs: Path) -> None:
     hostile = "<script>alert(1)"  # without a slash, so that it can be a name
     changed(runs, lambda found: None)
@@ -170,7 +188,7 @@ def test_the_best_validations_and_an_end_by_patience_are_marked(tmp_path: Path) 
     printed = compare(tmp_path, "./runs", "./going")
     assert re.search(r"A .* out of patience, step 12 of", printed), printed
     assert re.search(r"B .* step 12 of", printed) and printed.count("out of patience") == 1
-    assert re.search(r"validation, best +2.5000 +2.5000 +\+0.0000\n +at step +4 +4\n", printed), printed
+    assert re.search(r"validation, best +2.500000 +2.500000 +\+0.000000\n +at step +4 +4\n", printed), printed
     assert launched(tmp_path, "compare", "runs", "going", "--html=page.html").returncode == 0
     page = (tmp_path / "page.html").read_text()
     assert '"name":"A runs, best","color":0,"values":[2.5],"steps":[4]' in page

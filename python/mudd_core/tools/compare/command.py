@@ -29,6 +29,7 @@ from mudd_core.run.report.page.elements import Section, preformatted, table, tex
 from mudd_core.run.report.page.line_chart import Mark, Series, line_chart
 from mudd_core.run.report.page.shell import page
 from mudd_core.run.store.metric_arrays import Metrics
+from mudd_core.run.store.saved_run import is_run
 from mudd_core.tools.compare import Part
 from mudd_core.tools.compare.compared import (
     ComparedRun,
@@ -41,6 +42,7 @@ from mudd_core.tools.compare.compared import (
 from mudd_core.tools.compare.parts import parts_after_curves, parts_before_curves
 
 MOST_RUNS = len(COLORS)
+PAGE = "compare.html"  # of --html alone
 _MEETING = "*"
 
 _FALL = 4  # times the distance from minimum to median; higher points are cut off
@@ -57,7 +59,7 @@ _CHARTS: Sequence[tuple[str, str, str, _Tables, bool]] = (
 
 def main(words: Sequence[str]) -> int:
     """Run the command; return the exit code."""
-    asked = _parser().options(words)
+    asked = _parser().options(_with_page(words))
     file = local(asked.html, "[compare] --html") if asked.html else None
     runs = read_runs(asked.runs)
     if file is None:
@@ -66,6 +68,15 @@ def main(words: Sequence[str]) -> int:
     write_text(file, comparison_page(runs))
     print(f"page  {file}")
     return 0
+
+
+def _with_page(words: Sequence[str]) -> list[str]:
+    """Return the arguments with the default name after an --html that has no file after it."""
+    after = [*words[1:], "-"]
+    return [
+        f"--html={PAGE}" if word == "--html" and (next_one.startswith("-") or is_run(next_one)) else word
+        for word, next_one in zip(words, after, strict=True)
+    ]
 
 
 def read_runs(names: Sequence[str]) -> list[ComparedRun]:
@@ -94,7 +105,8 @@ def read_runs(names: Sequence[str]) -> list[ComparedRun]:
 def _parser() -> ToolArguments:
     parser = ToolArguments("compare", __doc__ or "")
     parser.add_argument("runs", nargs="*", metavar="RUN", help="folder of a run or of a checkpoint")
-    parser.add_argument("--html", default="", metavar="FILE", help="write a page with all curves instead")
+    page = f"write a page with all curves instead; default {PAGE}"
+    parser.add_argument("--html", default="", metavar="FILE", help=page)
     return parser
 
 

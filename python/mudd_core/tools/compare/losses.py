@@ -14,6 +14,7 @@ from mudd_core.tools.compare.compared import ComparedRun, column_of, steps_of
 
 _MEAN_OF = 20  # common steps
 _NONE = "-"
+_OTHER_STEPS = " *"
 _Row = tuple[str, Sequence[float], Sequence[int | None]]  # name, values by run (NaN: none), their steps
 
 
@@ -31,6 +32,8 @@ def losses_part(runs: Sequence[ComparedRun], letters: Sequence[str]) -> Part:
     if len({run.records.facts.get("vocab_size") for run in runs}) > 1:
         notes.append("Losses per token of other tokenizers do not compare; bits per byte do.")
     notes += _other_targets(runs)
+    if any(_at_other_steps(steps) for _, _, steps in kept):
+        notes.append("* The runs have these values at different steps.")
     rows_of_text = [cells for row in kept for cells in _cells(row)]
     return Part("losses (nats per target)", [head, *rows_of_text], notes)
 
@@ -40,12 +43,20 @@ def _cells(row: _Row) -> list[list[str]]:
     name, values, steps = row
     less = values[1] - values[0] if len(values) == 2 else np.nan
     pair = len(values) == 2
-    cells = [name, *(f"{value:.4f}" if np.isfinite(value) else _NONE for value in values)]
-    found = [[*cells, *([f"{less:+.4f}" if np.isfinite(less) else _NONE] if pair else [])]]
+    cells = [
+        name + _OTHER_STEPS * _at_other_steps(steps),
+        *(f"{value:.6f}" if np.isfinite(value) else _NONE for value in values),
+    ]
+    found = [[*cells, *([f"{less:+.6f}" if np.isfinite(less) else _NONE] if pair else [])]]
     if any(step is not None for step in steps):
         texts = (_NONE if step is None else f"{step:,}" for step in steps)
         found.append(["  at step", *texts, *([""] if pair else [])])
     return found
+
+
+def _at_other_steps(steps: Sequence[int | None]) -> bool:
+    """Return whether the values of a row are from different steps."""
+    return len({step for step in steps if step is not None}) > 1
 
 
 def _other_targets(runs: Sequence[ComparedRun]) -> list[str]:
