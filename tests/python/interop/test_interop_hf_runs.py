@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import torch
 import mudd_core as mc
 from checkpoint_cases import faults
 from hf_models import V, make, transformers
+from launched import launched
 from mudd_core import interop
 from mudd_core.base.errors import SaveError, UserError
 from mudd_core.checkpoint import dtypes, weights_folder
@@ -52,13 +55,16 @@ def test_import_train_export_and_back_to_transformers(name: str, tmp_path: Path,
         want = trainer.model.logits(ids)
     extra = ["--shard-mb=0"] if name == "mixtral" else []
     assert export_command.main([f"--workdir={run}", f"--to={tmp_path / 'out'}", *extra]) == 0
-    assert "its logits are the run's" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "its logits are the run's" in printed
+    code = subprocess.run([sys.executable, "-c", printed.splitlines()[-1].strip()], check=False)
+    assert code.returncode == 0, printed
     for folder, equal in ((tmp_path / "out", True), (tmp_path / "same", False)):
         loaded = transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").eval()
         logits = loaded(torch.tensor(ids)).logits.detach().numpy()
         # PyTorch computes in float32 too, with its sums in another order.
         assert (np.abs(logits - want).max() <= 1e-4) == equal
-    with pytest.raises(UserError, match="exists already"):
+    with pytest.raises(UserError, match="add --force to replace it"):
         export_command.main([f"--workdir={run}", f"--to={tmp_path / 'out'}"])
 
 
@@ -189,6 +195,27 @@ def test_an_export_that_fails_at_any_file_call_leaves_nothing(tmp_path: Path) ->
         if nth > files.count:
             return
     pytest.fail("an export makes fewer than 99 calls")
+
+
+def test_force_replaces_an_export_and_no_other_folder(tmp_path: Path) -> None:
+    make("llama", tmp_path / "hf")
+    run, out, foreign = (tmp_path / name for name in ("run", "out", "foreign"))
+    assert import_command.main([str(tmp_path / "hf"), f"--workdir={run}"]) == 0
+    words = ["export", str(run), f"--to={out}"]
+    assert launched(tmp_path, *words, "--system=own").returncode == 0
+    refused = launched(tmp_path, *words)
+    assert refused.returncode == 2 and "add --force to replace it" in refused.stderr
+    for system in ("--system=hf", "--system=own"):
+        done = launched(tmp_path, *words, "--force", system)
+        assert done.returncode == 0, done.stderr
+    assert mc.load(out).model.n_parameters == mc.load_run(run).model.n_parameters
+    foreign.mkdir()
+    (foreign / "README.md").write_text("mine")
+    (tmp_path / "link").symlink_to(out)
+    for place in (foreign, tmp_path / "link", foreign / "README.md"):
+        refused = launched(tmp_path, *words[:2], f"--to={place}", "--force")
+        assert refused.returncode == 2 and "expected a new folder or an export" in refused.stderr
+    assert (foreign / "README.md").read_text() == "mine" and (tmp_path / "link").is_symlink()
 
 
 def test_an_export_that_does_not_read_back_is_no_success(

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.paths import local
+from mudd_core.base.regular_files import read_bytes
 from mudd_core.config import Config, apply_overrides, split_words
 from mudd_core.config.arguments import argument
 from mudd_core.config.tool_arguments import ToolArguments, whole_number
+from mudd_core.engine.model_folder import is_model_folder
 from mudd_core.run.store.best_step import BEST
 from mudd_core.run.store.own_code import check_saved
 from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.run.store.saved_run import named_run, run_and_step
 from mudd_core.tools.export_weights.folder import OWN
+from mudd_core.tools.export_weights.model_card import NAME as CARD
+from mudd_core.tools.export_weights.model_card import WRITTEN
 
 _TEXT = """Write a run's weights as a folder of an original program: settings, safetensors, tokenizer.
 
@@ -37,13 +42,12 @@ class Asked:
 
     @classmethod
     def of(cls, words: Sequence[str], job: Sequence[str] = ()) -> Asked:
-        """Parse the arguments; raise UserError for a folder that exists. job: as in ToolArguments.read."""
+        """Parse the arguments; raise UserError for a folder to keep. job: as in ToolArguments.read."""
         args, rest = (parser := _parser()).read(words, job)
         if not (args.config or args.workdir):
             parser.require("RUN")
         folder = local(args.to, "[export] --to")
-        if folder.exists():
-            raise UserError(f"[export] {folder} exists already; give another --to")
+        require_place(folder, force=args.force)
         if args.workdir:
             args.workdir, step = run_and_step(args.workdir)
             args.step = step if args.step is None else args.step
@@ -78,6 +82,29 @@ class Asked:
             raise UserError("[export] --base: names the base of --adapter alone; leave it out")
 
 
+def require_place(folder: Path, *, force: bool) -> None:
+    """Raise UserError for a folder that exists, unless it is an export and `force` is true."""
+    if not folder.exists():
+        return
+    if not is_export(folder):
+        raise UserError(f"[export] --to: expected a new folder or an export, got {folder}; give another --to")
+    if not force:
+        raise UserError(
+            f"[export] --to: expected a new folder, got the export {folder}; add --force to replace it, or give "
+            "another --to"
+        )
+
+
+def is_export(folder: Path) -> bool:
+    """Return True for a folder that `export` or model.save() wrote."""
+    if folder.is_symlink() or not folder.is_dir():
+        return False
+    with contextlib.suppress(OSError):
+        card = read_bytes(folder / CARD) if (folder / CARD).is_file() else b""
+        return WRITTEN.encode() in card or is_model_folder(folder)
+    return False
+
+
 def _parser() -> ToolArguments:
     from mudd_core.interop import systems
 
@@ -85,6 +112,7 @@ def _parser() -> ToolArguments:
     p.add_argument("--workdir", metavar="DIR", help="the run: its newest checkpoint is exported")
     p.add_argument("--config", metavar="FILE", help="instead: config of a run in its default folder")
     p.add_argument("--to", required=True, metavar="FOLDER", help="the new folder")
+    p.add_argument("--force", action="store_true", help="replace the folder if an export wrote it")
     form = p.add_mutually_exclusive_group()
     form.add_argument(
         "--adapter", action="store_true", help="of a run of adapters these alone, as PEFT reads them"

@@ -92,7 +92,8 @@ def _own(out: Export, held: Held) -> int:
         except FormatError:
             return text, math.inf
 
-    return out.compared(*ranks.from_first(write))
+    text, far = ranks.from_first(write)
+    return out.compared(text, far, "mudd_core", "load({folder})")
 
 
 def _step_of(run: RunFolder, step: int) -> tuple[Path, Manifest]:

@@ -84,9 +84,8 @@ class Export:
                 f"{', '.join(changed)} in {base} changed after the tuning started; the adapters belong to the base as "
                 "it was: name a copy of that with --base=FOLDER, or take --merged"
             )
-        return self._say(
-            f"{tensors} tensors in {self.asked.folder}, adapters of {base} for PEFT; {_same(largest)}"
-        )
+        text = f"{tensors} tensors in {self.asked.folder}, adapters of {base} for PEFT; {_same(largest)}"
+        return self.said(text, "peft", "AutoPeftModelForCausalLM.from_pretrained({folder})")
 
     def merged(self, held: Held, systems: Sequence[str]) -> int:
         """Export the whole model; adapters are added in fp32, and sums are rounded once to the types of the base."""
@@ -136,11 +135,25 @@ class Export:
         far, largest = difference(loaded_logits(system, asked.folder, config, self.ranks, self.alive), want)
         program = "" if asked.args.system or system == "hf" else f" for {system}"
         changes = f" with {shlex.join(asked.changes)}" if asked.changes else ""
-        return self.compared(f"{tensors} tensors in {asked.folder}{program}; {_same(largest, changes)}", far)
+        call = "transformers", "AutoModelForCausalLM.from_pretrained({folder})"
+        if system != "hf":
+            call = "mudd_core.interop", f"load_original('{system}', {{folder}}, {{folder}})"
+        text = f"{tensors} tensors in {asked.folder}{program}; {_same(largest, changes)}"
+        return self.compared(text, far, *call)
 
-    def compared(self, text: str, far: float) -> int:
-        """Print the text, or remove the folder if its logits differ from the model's; return the exit code."""
-        return self._say(text) if far == 0.0 else self._differs(far)
+    def compared(self, text: str, far: float, module: str, call: str) -> int:
+        """Print as `said`, or remove the folder if its logits differ from the model's; return the exit code."""
+        return self.said(text, module, call) if far == 0.0 else self._differs(far)
+
+    def said(self, text: str, module: str, call: str) -> int:
+        """Print the text, and the line of Python that loads the folder; return the exit code of success.
+
+        call: of a function in the module, with {folder} for the path.
+        """
+        if self.ranks.first:
+            call = call.format(folder=repr(str(self.asked.folder)))
+            print(f"{text}\nto load it in Python:\n  import {module}; model = {module}.{call}")
+        return 0
 
     def _difference(self, model: Model, want: Float32) -> tuple[float, float]:
         """Return (largest difference, largest logit) of a model whose sums have another order than in `want`.
@@ -180,9 +193,6 @@ class Export:
         if self.ranks.first:
             print(f"note: {text}", file=sys.stderr)
 
-    def _say(self, text: str) -> int:
-        return say(self.ranks, text)
-
 
 def without_adapters(config: Config) -> Config:
     """Return the config of a model whose adapters are merged into its weights."""
@@ -201,13 +211,6 @@ def _lora_text(model: Model) -> str:
 def _is_there(base: str) -> bool:
     """Return whether a base that is a path exists; a hub name is not checked."""
     return Path(base).is_dir() or not Path(base).is_absolute()
-
-
-def say(ranks: Ranks, text: str) -> int:
-    """Print a line on rank 0; return the exit code of success."""
-    if ranks.first:
-        print(text)
-    return 0
 
 
 def trained_template(config: Config, run: RunFolder, tokenizer: Tokenizer) -> Trained | None:

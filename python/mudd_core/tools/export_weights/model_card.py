@@ -20,6 +20,7 @@ from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.run.store.tune_arguments import TuneArguments, field_text
 
 NAME = "README.md"
+WRITTEN = "written by mudd_core."  # in the card of every export
 _SECTIONS = ("tune", "lora", "optim", "train", "data", "loss")
 # Of this machine.
 _PLACES = ("data.path", "data.tokenizer", "data.cache_dir", "data.eval_path", "lora.start_from")
@@ -45,7 +46,7 @@ def model_card(
     head = ["---", f"library_name: {library}", *([f"base_model: {base}"] if _is_of_hub(base) else []), "---"]
     table = ["| | |", "| --- | --- |", *(f"| {title} | {text} |" for title, text in rows.items() if text)]
     commands = [*_tuned(run, config, name, words), shlex.join([*program(), "export", *words])]
-    text = [*head, f"# {config.name}", "", f"This folder is {kind}, written by mudd_core.", "", *table]
+    text = [*head, f"# {config.name}", "", f"This folder is {kind}, {WRITTEN}", "", *table]
     return "\n".join([*text, "", *(f"    {line}" for line in commands), ""]).encode()
 
 
