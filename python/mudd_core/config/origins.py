@@ -1,7 +1,8 @@
-"""The origin of a config field's value: a default, a file or an argument."""
+"""The origin of a config field's value: a default, a file, an environment variable or an argument."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -21,7 +22,7 @@ class Origin:
 
     default: object  # of the grammar
     file: str  # file that set it; empty if none did
-    word: str  # argument of the command line; empty if none did
+    word: str  # argument of the command line, or VARIABLE=value of the environment; empty if neither did
 
 
 class Key(NamedTuple):
@@ -51,8 +52,12 @@ def origins_of_words(
     }
 
 
+# Environment variables that decide a field with this value.
+_VARIABLES = {("train.threads", "0"): "OMP_NUM_THREADS", ("log.wandb", "online"): "WANDB_MODE"}
+
+
 def explained(config: Config, name: str, origins: Mapping[str, Origin], key: Key | None = None) -> str:
-    """Return value, default, file and argument of a field, or of the fields that a key of a program sets.
+    """Return value, default, file, variable and argument of a field, or of the fields that a key of a program sets.
 
     key: description of the key, and its fields.
     """
@@ -71,9 +76,24 @@ def explained(config: Config, name: str, origins: Mapping[str, Origin], key: Key
         origin = origins.get(path, Origin(None, "", ""))
         lines.append(f"{path} = {infos[path].value!r}")
         default = "this program's" if origin.default is None else repr(origin.default)
+        variable, argument = _split(origin.word)
+        variable = variable or _deciding_variable(path, str(infos[path].value))
         lines += [
-            f"  default  {default}",
-            f"  file     {origin.file or '-'}",
-            f"  word     {origin.word or '-'}",
+            f"  default      {default}",
+            f"  file         {origin.file or '-'}",
+            *([f"  environment  {variable}"] if variable else []),
+            f"  argument     {argument or '-'}",
         ]
     return visible("\n".join(lines))
+
+
+def _split(word: str) -> tuple[str, str]:
+    """Return (VARIABLE=value, argument) of the word of an origin; one of them is empty."""
+    name, _, value = word.partition("=")
+    return (word, "") if word and os.environ.get(name) == value else ("", word)
+
+
+def _deciding_variable(path: str, value: str) -> str:
+    """Return VARIABLE=value if a set variable decides a field that has this value, else an empty string."""
+    name = _VARIABLES.get((path, value), "")
+    return f"{name}={os.environ[name]}" if name in os.environ else ""

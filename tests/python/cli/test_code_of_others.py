@@ -266,7 +266,7 @@ def test_explain_shows_the_typed_word_without_its_control_characters() -> None:
     # The argument may come from an environment variable or a script, not from the reader.
     code, said = command("--config=tiny.py", f"data.path=v{HIDDEN}", "--explain=data.path")
     assert code == 0 and not MARKS.intersection(said.replace("\n", "")), said
-    assert "word     data.path=v\\x1b" in said
+    assert "argument     data.path=v\\x1b" in said
 
 
 def test_consent_runs_the_code_of_a_run_from_elsewhere(moved: Path, tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def test_a_run_trains_and_leaves_hydras_files(words: list[str], capsys: pytest.C
     # the same arguments find the finished run
     assert main([*words, "lr=1e-4", "dataset.streaming=True"]) == 0
     again = capsys.readouterr().out
-    assert "holds a finished run" in again
+    assert "is finished." in again
     require_sample_command_works(again)
 
 
@@ -170,7 +170,7 @@ def test_explain_names_the_file_and_the_word(words: list[str], capsys: pytest.Ca
     shown = capsys.readouterr().out
     assert "train.seed = 4321" in shown and "gbs256_tpu.yaml" in shown
     assert main([*words, "seed=7", "--explain", "seed"]) == 0
-    assert "word     seed=7" in capsys.readouterr().out
+    assert "argument     seed=7" in capsys.readouterr().out
 
 
 def test_explain_names_the_file_of_the_sizes(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:

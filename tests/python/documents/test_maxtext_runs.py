@@ -48,7 +48,7 @@ def test_a_command_trains_resumes_and_validates(
     capsys.readouterr()
     assert main(words) == 0
     again = capsys.readouterr().out
-    assert "holds a finished run" in again
+    assert "is finished." in again
     require_sample_command_works(again)
     capsys.readouterr()
     assert main([*words, "only_eval=True"]) == 0
@@ -87,7 +87,7 @@ def test_a_refused_command_leaves_no_folder(words: list[str], capsys: pytest.Cap
 
 
 @pytest.mark.parametrize("name", ["train.steps", "steps"])
-def test_explain_says_value_default_file_and_word(
+def test_explain_says_value_default_file_and_argument(
     name: str, words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*words, "--explain", name]) == 0
@@ -98,13 +98,33 @@ def test_explain_says_value_default_file_and_word(
     assert not Path("runs").exists()
 
 
+def test_explain_names_a_variable_that_sets_a_key(
+    words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = [word for word in words if not word.startswith("steps=")]
+    monkeypatch.setenv("M_STEPS", "5")
+    assert main([*kept, "--explain", "steps"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-2:] == ["  environment  M_STEPS=5", "  argument     -"] and "train.steps = 5" in lines
+
+
+def test_explain_names_the_variable_that_sets_the_threads(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert main(["--config=tiny.py", "--explain=train.threads"]) == 0
+    assert "  environment  OMP_NUM_THREADS=1\n" in capsys.readouterr().out
+    assert main(["--config=tiny.py", "--explain=train.threads", "train.threads=2"]) == 0
+    assert "environment" not in capsys.readouterr().out
+
+
 def test_explain_of_a_config_of_our_own(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--config=muddformer/tiny.py", "--explain=optim.lr", "optim.lr=0.5"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert (
         lines[0] == "optim.lr = 0.5"
-        and lines[1] == "  default  0.001"
-        and lines[3] == "  word     optim.lr=0.5"
+        and lines[1] == "  default      0.001"
+        and lines[3] == "  argument     optim.lr=0.5"
     )
     assert lines[2].endswith("configs/muddformer/tiny.py")
     assert main(["--config=muddformer/tiny.py", "--explain=optim.momentun"]) == 2

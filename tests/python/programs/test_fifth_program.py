@@ -105,7 +105,7 @@ def test_a_folder_is_a_program(tmp_path: Path) -> None:
     (folder / "mudd_core" / "programs" / "fifth").mkdir()
     (folder / "mudd_core" / "programs" / "fifth" / "__init__.py").write_text(FIFTH)
     assert "--pace 0.5" in ran(folder, *COMMAND, "fifth", "--help")
-    assert "word     --rounds 3" in ran(folder, *COMMAND, "fifth", "--rounds", "3", "--explain=rounds")
+    assert "argument     --rounds 3" in ran(folder, *COMMAND, "fifth", "--rounds", "3", "--explain=rounds")
     assert "fifth" in ran(folder, *COMMAND, "--config=tiny.py", "log.style=fifth", "--explain=log.style")
     text = folder / "text.txt"
     text.write_text("to be or not to be " * 4000)
