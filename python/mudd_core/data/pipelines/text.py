@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from mudd_core.base.errors import UserError
+from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.storage import is_url
 from mudd_core.base.units import size_text
 from mudd_core.config import Config
@@ -14,7 +14,7 @@ from mudd_core.config.data import DataConfig
 from mudd_core.config.pipelines import spec_of
 from mudd_core.data.batcher import Batcher
 from mudd_core.data.cache.folder import is_current, saved_cache
-from mudd_core.data.cache.token_cache import fingerprint_of
+from mudd_core.data.cache.token_cache import fingerprint_of, open_cache
 from mudd_core.data.documents.plain_text import PlainText, text_cache
 from mudd_core.data.documents.round_trip import loss_note
 from mudd_core.data.documents.source import Frame
@@ -101,11 +101,13 @@ class CacheToBuild:
     """Size estimates for the token cache that a start would build from plain text; 0 if a start builds none.
 
     size: bytes of the cache. memory: bytes of the child processes that train the tokenizer and encode the text.
+    tokens: of the training text, counted if the cache exists; 0 if unknown.
     """
 
     size: int
     root: Path
     memory: int = 0
+    tokens: int = 0
 
 
 def _reads_records(settings: DataConfig, *, resumed: bool) -> bool:
@@ -131,16 +133,24 @@ def cache_to_build(config: Config) -> CacheToBuild:
         text = PlainText(settings.path, root, rule_named(settings.document))
     except (OSError, UserError):  # the start reports the error in the text
         return CacheToBuild(0, root)
-    if (digest := text.digest()) is not None and any(
-        is_current(root / fingerprint_of(digest, form.identity)) for form in tokenizer.forms()
-    ):
-        return CacheToBuild(0, root)
+    digest = text.digest()
+    names = [] if digest is None else [fingerprint_of(digest, form.identity) for form in tokenizer.forms()]
+    if name := next((name for name in names if is_current(root / name)), ""):
+        return CacheToBuild(0, root, tokens=_counted(root / name))
     size = sum(file.size for file in text.listing.files)
     tokens = size if tokenizer.kind == "bytes" else size // _TEXT_BYTES_A_TOKEN
     memory = 0 if tokenizer.kind == "bytes" else _ENCODING_BYTES
     if tokenizer.kind == "bpe":
         memory = max(memory, _TRAINING_BYTES + int(_TRAINING_BYTES_A_BYTE * size))
-    return CacheToBuild(tokens * (2 if settings.vocab_size <= 65536 else 4), root, memory)
+    return CacheToBuild(tokens * (2 if settings.vocab_size <= 65536 else 4), root, memory, tokens)
+
+
+def _counted(folder: Path) -> int:
+    """Return the tokens of the training text in a cache; 0 if it is damaged, which a start reports."""
+    try:
+        return open_cache(folder).n_train_tokens
+    except (FormatError, OSError):
+        return 0
 
 
 def in_records(settings: DataConfig) -> bool:

@@ -29,6 +29,7 @@ from mudd_core.run.build.planned_model import plan_model
 from mudd_core.run.build.recipe import recipe_note
 from mudd_core.run.build.rows import row_shape
 from mudd_core.run.build.start_tokenizer import with_source_tokenizer
+from mudd_core.run.build.start_warnings import many_epochs
 from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.run_folder import RunFolder
 
@@ -109,6 +110,7 @@ def plan_text(
         f"  checkpoint    {bytes_text(saved)} each, {train.keep_last or 'all'} kept",
         *_disk_lines(config, checkpoints, saved, steps, build),
         *_time_lines(config, folder, flops * tokens, place),
+        *_epoch_lines(config, steps, build),
         *filter(None, [_maps_line(config), recipe_note(config)]),
     ]
     return "\n".join(lines)
@@ -148,6 +150,13 @@ def _disk_lines(
     except UserError as error:
         text = f"DOES NOT FIT: {error}"
     return lines + _indented(text)
+
+
+def _epoch_lines(config: Config, steps: int | None, build: CacheToBuild) -> list[str]:
+    """Return the warning of a run that reads its text many times."""
+    about = "about " if build.size else ""
+    found = many_epochs(config, steps or 0, build.tokens, about)
+    return [line for text in found for line in _indented(f"WARNING: {text}")]
 
 
 def _maps_line(config: Config) -> str:

@@ -67,17 +67,24 @@ def _tokens_of_an_epoch(config: Config, text: Prepared) -> int:
     return text.rows("train", row_shape(config)).rows * config.train.seq_len
 
 
+def many_epochs(config: Config, steps: int, there: int, about: str = "") -> list[str]:
+    """Return a warning if `steps` updates read the text more than MANY_EPOCHS times. there: tokens of the text, 0 if
+    unknown. about: "about " if they are estimated.
+    """
+    train = config.train
+    read = steps * train.batch_size * train.seq_len
+    epochs = read / there if there else 0.0
+    if epochs <= MANY_EPOCHS or train.epochs:  # a typed number of epochs is intended
+        return []
+    return [
+        f"[data] the run reads {read:,} tokens, the text has {about}{there:,}: {about}{epochs:,.1f} epochs over "
+        "the same text; use more text or fewer train.steps"
+    ]
+
+
 def of_text(config: Config, text: Prepared) -> list[str]:
     """Return warnings about a text that is small for the run, and a vocabulary smaller than the config's."""
-    train, found = config.train, []
-    read = train.steps * train.batch_size * train.seq_len
-    there = _tokens_of_an_epoch(config, text)
-    epochs = read / there if there else 0.0
-    if epochs > MANY_EPOCHS and not train.epochs:  # a typed number of epochs is intended
-        found.append(
-            f"[data] the run reads {read:,} tokens, the text has {there:,}: {epochs:,.1f} epochs over "
-            "the same text; use more text or fewer train.steps"
-        )
+    found = many_epochs(config, config.train.steps, _tokens_of_an_epoch(config, text))
     if (
         text.tokenizer is not None
         and config.data.tokenizer == "bpe"
