@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from mudd_core.base.errors import UserError
 from mudd_core.base.paths import local
 from mudd_core.base.show.printable import beginning_of, visible
+from mudd_core.base.show.tables import text_table
 from mudd_core.base.show.terminal import screen
 from mudd_core.base.units import duration
-from mudd_core.config import Config, config_hash
-from mudd_core.config.describe import listing
+from mudd_core.config import Config, config_hash, differences
+from mudd_core.config.describe import shown
 from mudd_core.config.pipelines import spec_of
 from mudd_core.run.records.facts import bits_text, guessing_loss, guessing_text, vocabulary_in_use
 from mudd_core.run.report.curve import NOT_FINITE, curve_and_last_rows, shown_number
@@ -26,32 +27,62 @@ from mudd_core.run.store.run_folder import RunFolder
 
 
 def print_report(config: Config, folder: RunFolder, tokenizer: str | None) -> None:
-    """Print the config of a run, its validations, the curve, the last rows and its checkpoints.
+    """Print the result of a run, its curve and last metrics, its settings, validations and checkpoints.
 
     tokenizer: of --tokenizer, which decodes the ids of a run without one.
     """
-    _say(f"{listing(config)}\nconfig {config_hash(config)[:16]}  work directory {folder}")
-    if facts := facts_of(folder):
-        _say(bits_text(facts))
     rows = list(rows_of(folder))
     validations = [row for row in rows if "val_loss" in row]
+    _say(f"{config.name} in {folder}: {_result(config, rows)}")
+    for line in curve_and_last_rows(config.name, rows, screen()):
+        _say(line)
+    _print_settings(config, folder)
     if validations:
         without_bits = any(row.get("val_bits_per_byte") is None for row in validations)
         text_bytes = 0.0
         if without_bits and tokenizer is not None:
             text_bytes = _text_bytes_per_target(config, folder, tokenizer)
         _print_validations(config, validations, text_bytes)
-    for line in curve_and_last_rows(config.name, rows, screen()):
-        _say(line)
-    if updates := [row for row in rows if "val_loss" not in row]:
-        last = updates[-1]
-        loss, rate = shown_number(last, "loss", ".4f"), shown_number(last, "tokens_per_second", ",.0f")
-        share, seconds = shown_number(last, "peak_share", ".0%"), _duration_of(last)
-        _say(f"\nlast row: step {last['step']} of {config.train.steps}, loss {loss}, ", end="")
-        _say(f"{rate} tokens/s, {share} of peak, {seconds}")
     if samples := samples_of(folder):
         _say(f"last sample: step {samples[-1].step}, {beginning_of(samples[-1].prompt + samples[-1].text)}")
     _print_checkpoints(folder, {row["step"]: row["val_loss"] for row in validations})
+
+
+def _result(config: Config, rows: Sequence[Row]) -> str:
+    """Return the last metrics of a run and its last validation as one line."""
+    updates = [row for row in rows if "val_loss" not in row]
+    if not updates:
+        return f"no update is logged, of {config.train.steps:,}"
+    last = updates[-1]
+    loss, rate = shown_number(last, "loss", ".4f"), shown_number(last, "tokens_per_second", ",.0f")
+    fraction, seconds = shown_number(last, "peak_share", ".0%"), _duration_of(last)
+    text = f"step {last['step']} of {config.train.steps}, loss {loss}"
+    if validation := next((row for row in reversed(rows) if "val_loss" in row), None):
+        text += (
+            f", validation loss {shown_number(validation, 'val_loss', '.4f')} at step {validation['step']}"
+        )
+    return f"{text}, {rate} tokens/s, {fraction} of peak, {seconds}"
+
+
+def _print_settings(config: Config, folder: RunFolder) -> None:
+    """Print the fields that differ from the defaults of the family, the hash of the config, and its bits."""
+    family = config.model.family
+    changed = differences(Config(model=type(config.model)()), config)
+    if changed:
+        _say(f"\nfields that differ from the defaults of {family} ({folder.config_file} has all):")
+        rows = [["field", "value", "default"]]
+        rows += [[one.path, _shown(one.asked), _shown(one.saved)] for one in changed]
+        for line in text_table(rows, left=(0, 1, 2)):
+            _say(f"  {line}")
+    else:
+        _say(f"\nall fields have the defaults of {family}")
+    _say(f"config {config_hash(config)[:16]}")
+    if facts := facts_of(folder):
+        _say(bits_text(facts))
+
+
+def _shown(value: bool | int | float | str | None) -> str:
+    return "-" if value is None else shown(value)
 
 
 def _print_checkpoints(folder: RunFolder, losses: Mapping[int, float | None]) -> None:

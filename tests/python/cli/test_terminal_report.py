@@ -82,16 +82,16 @@ def changed(trained: Path, tmp_path: Path, change: Callable[[Rows], Rows], torn:
     return run
 
 
-def below_config(printed: str) -> list[str]:
-    """Return the lines after the config."""
+def chart_of(printed: str) -> list[str]:
+    """Return the lines of the curve and of the last metrics: after the result, and before the settings."""
     lines = printed.splitlines()
-    (begin,) = (i for i, line in enumerate(lines) if line.startswith("config "))
-    return lines[begin + 1 :]
+    (end,) = (i for i, line in enumerate(lines) if line.startswith("fields that differ"))
+    return lines[1 : end - 1]
 
 
 def test_a_pipe_gets_ascii_in_80_columns(trained: Path) -> None:
     for names in ({}, {"LANG": "C.UTF-8"}, {"COLUMNS": "200"}):
-        lines = below_config(report(trained, **names))
+        lines = chart_of(report(trained, **names))
         assert all(line.isascii() and len(line) <= 80 for line in lines)
         chart = [line.partition("|")[2] for line in lines if "|" in line]
         assert sum(line.count(".") for line in chart) >= 6  # a validation may cover one of the points
@@ -99,7 +99,22 @@ def test_a_pipe_gets_ascii_in_80_columns(trained: Path) -> None:
     table = lines[lines.index("") :]
     head = next(i for i, line in enumerate(table) if "grad norm" in line)
     assert [line.split()[0] for line in table[head + 1 : head + 6]] == ["4", "5", "6", "7", "8"]
-    assert table[head + 6] == "" and table[head + 7].startswith("last row: step 8 of 8, loss ")
+    assert table[head + 6 :] == []
+
+
+def test_a_report_starts_with_the_result_and_the_curve_then_has_the_changed_fields(trained: Path) -> None:
+    rows = [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()]
+    last = [row for row in rows if "loss" in row][-1]
+    valid = [row for row in rows if "val_loss" in row][-1]
+    lines = report(trained).splitlines()
+    assert (
+        f" in {trained}: step 8 of 8, loss {last['loss']:.4f}, validation loss {valid['val_loss']:.4f} at "
+        in lines[0]
+    )
+    assert ". loss" in lines[2]
+    fields = lines[lines.index(next(line for line in lines if line.startswith("fields that differ"))) + 1 :]
+    assert next(line.split()[:2] for line in fields if "train.steps" in line) == ["train.steps", "8"]
+    assert not any("optim.beta1" in line for line in lines)  # it has the default
 
 
 def test_the_table_has_the_numbers_of_the_log(trained: Path) -> None:
@@ -115,10 +130,10 @@ def test_the_table_has_the_numbers_of_the_log(trained: Path) -> None:
 
 
 def test_a_terminal_gets_its_width_and_braille_where_the_locale_is_utf8(trained: Path) -> None:
-    wide = below_config(on_terminal(trained, 120, LANG="en_US.UTF-8"))
+    wide = chart_of(on_terminal(trained, 120, LANG="en_US.UTF-8"))
     assert max(map(len, wide)) == 120
     assert any("\u2800" < mark <= "\u28ff" for line in wide for mark in line)
-    plain = below_config(on_terminal(trained, 60, LC_ALL="C", LANG="en_US.UTF-8"))
+    plain = chart_of(on_terminal(trained, 60, LC_ALL="C", LANG="en_US.UTF-8"))
     assert all(map(str.isascii, plain))
     assert max(len(line) for line in plain if "|" in line or "+--" in line) == 60
 
@@ -140,7 +155,7 @@ def test_the_locale_decides_as_for_c_programs(names: dict[str, str], utf8: bool)
 def test_a_run_without_validations_has_a_curve_without_dots(trained: Path, tmp_path: Path) -> None:
     run = changed(trained, tmp_path, lambda rows: [row for row in rows if "loss" in row])
     printed = report(run)
-    assert ". loss\n" in printed and "o validation" not in printed and "last row: step 8" in printed
+    assert ". loss\n" in printed and "o validation" not in printed and ": step 8 of 8, loss " in printed
     assert "val loss" not in printed and "val loss" in report(trained)
 
 
@@ -148,13 +163,13 @@ def test_a_running_run_is_shown_up_to_its_last_whole_row(trained: Path, tmp_path
     run = changed(trained, tmp_path, lambda rows: [row for row in rows if row["step"] < 6], '{"step": 6, "lo')
     (run / "summary.json").unlink()
     printed = report(run)
-    assert "last row: step 5 of 8" in printed and "grad norm" in printed
+    assert ": step 5 of 8, loss " in printed and "grad norm" in printed
 
 
 def test_a_run_of_one_step_has_a_table_and_no_curve(trained: Path, tmp_path: Path) -> None:
     run = changed(trained, tmp_path, lambda rows: rows[:1])
     printed = report(run)
-    assert "|" not in "\n".join(below_config(printed)) and "grad norm" in printed
+    assert "|" not in "\n".join(chart_of(printed)) and "grad norm" in printed
     run = changed(trained, tmp_path / "none", lambda rows: [])
     assert "grad norm" not in report(run)
 
