@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -29,6 +30,13 @@ def launched(
         timeout=timeout,
         check=False,
     )
+
+
+def arguments_of(line: str) -> list[str]:
+    """Return the arguments of a printed command after its launch.py."""
+    words = shlex.split(line)
+    start = next(i for i, word in enumerate(words) if Path(word).name == "launch.py")
+    return words[start + 1 :]
 
 
 def called(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:

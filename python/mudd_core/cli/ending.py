@@ -1,10 +1,9 @@
-"""The output at the end of training: a sample, the location of its files, and commands that use them."""
+"""The output at the end of training: a sample, the result, and commands that read the run."""
 
 from __future__ import annotations
 
 import contextlib
 import shlex
-import shutil
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +11,9 @@ from mudd_core.base.show.printable import printable
 from mudd_core.base.surroundings import typed_program
 from mudd_core.base.units import duration
 from mudd_core.cli.request import Request
-from mudd_core.cli.same_run import command_line
 from mudd_core.config import Config
 from mudd_core.run.records.events import Summary
+from mudd_core.run.store.own_code import TRUST
 from mudd_core.run.store.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -68,46 +67,60 @@ def prompt_of(trainer: Trainer) -> str | None:
 
 
 def ending(summary: Summary, folder: RunFolder, request: Request, prompt: str | None = "") -> str:
-    """Return the text printed at the end of a run; the last line has the final hash.
+    """Return the lines printed at the end of a run: the result, its warnings, and two commands that read the run.
 
     prompt: for the sample command; None if the run cannot sample.
     """
-    loss = "" if summary.val_loss is None else f"; validation loss {summary.val_loss:.4f}"
-    bits = "" if summary.val_bits_per_byte is None else f", {summary.val_bits_per_byte:.4f} bits per byte"
-    skipped = f", {summary.skipped_steps} updates skipped" if summary.skipped_steps else ""
-    skipped += f", {summary.rewinds} rewinds" if summary.rewinds else ""
+    from mudd_core.run.store.checkpoints import Checkpoints
+
+    named = [*run_argument(folder), *([TRUST] if TRUST in request.options else [])]
+    prompted = ["--prompt", prompt] if prompt else []
+    commands = [["sample", *named, *prompted]] if Checkpoints(folder).steps() and prompt is not None else []
+    commands.append(["report", *named, "--html"])
+    return "\n".join(
+        [
+            _result(summary),
+            *(f"  warning  {text}" for text in summary.warnings),
+            *(f"  {shlex.join([*typed_program(), *command])}" for command in commands),
+        ]
+    )
+
+
+def run_argument(folder: RunFolder) -> list[str]:
+    """Return the argument that names a run for a command that reads it."""
+    path = str(folder)
+    return [f"--workdir={path}" if path.startswith("-") or "=" in path else path]
+
+
+def ending_details(summary: Summary, folder: RunFolder) -> str:
+    """Return the lines at the end of a run for its log: the places of its files and the hash of its weights."""
     from mudd_core.run.store.checkpoints import Checkpoints
 
     steps = Checkpoints(folder).steps()
-    saved = [f"  checkpoint  {folder.step_folder(steps[-1])}"] if steps else []
-    behind = f" --prompt {shlex.quote(prompt)}" if prompt else ""
-    sample = [f"sample   {command_line(request, 'sample')}{behind}"] if steps and prompt is not None else []
-    reached = "; the target loss is reached" if summary.reached else ""
+    saved = [f"checkpoint  {folder.step_folder(steps[-1])}"] if steps else []
+    return "\n".join(
+        [
+            *saved,
+            f"metrics     {folder.metrics_file}",
+            f"summary     {folder.summary_file}",
+            f"final hash  {summary.final_hash}",
+        ]
+    )
+
+
+def _result(summary: Summary) -> str:
+    """Return the result of a run and the reason for an early end as one line."""
+    text = f"done: {summary.step} steps, {summary.tokens:,} tokens in {duration(summary.seconds)}"
+    text += "" if summary.val_loss is None else f"; validation loss {summary.val_loss:.4f}"
+    text += "" if summary.val_bits_per_byte is None else f", {summary.val_bits_per_byte:.4f} bits per byte"
+    text += f", {summary.skipped_steps} updates skipped" if summary.skipped_steps else ""
+    text += f", {summary.rewinds} rewinds" if summary.rewinds else ""
+    text += "; the target loss is reached" if summary.reached else ""
     if summary.out_of_patience:
-        reached += (
+        text += (
             f"; {summary.since_best} validations in a row were not better (train.patience) than "
             f"{summary.best_val_loss:.4f} at step {summary.best_step}"
             if summary.best_val_loss is not None
             else "; no validation loss was finite (train.patience)"
         )
-    reached += "; the data end here (data.epochs)" if summary.data_end else ""
-    return "\n".join(
-        [
-            f"done: {summary.step} steps, {summary.tokens:,} tokens in {duration(summary.seconds)}"
-            f"{loss}{bits}{skipped}{reached}",
-            *(f"  warning     {text}" for text in summary.warnings),
-            *saved,
-            f"  metrics     {folder.metrics_file}",
-            f"  summary     {folder.summary_file}",
-            *sample,
-            view_line(folder),
-            f"final hash {summary.final_hash}",
-        ]
-    )
-
-
-def view_line(folder: RunFolder) -> str:
-    """Return the command that shows the metrics of a run: TensorBoard if installed, else report."""
-    if shutil.which("tensorboard"):
-        return f"view     tensorboard --logdir {shlex.quote(str(folder.board_folder))}"
-    return f"view     {shlex.join([*typed_program(), 'report', f'--workdir={folder}'])}"
+    return text + ("; the data end here (data.epochs)" if summary.data_end else "")

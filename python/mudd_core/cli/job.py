@@ -211,7 +211,6 @@ def _start(argv: list[str], signals: _Signals, one_host: bool) -> tuple[int, str
     """Run mpirun to its end; return its exit code (128 + n if signal n ended it) and its last messages."""
     if signals.asked:  # between two starts
         return 75, ""
-    _tell(shlex.join(argv))
     with Mpirun(argv, one_host) as mpirun:
         signals.process = mpirun.process
         if signals.asked:  # in between

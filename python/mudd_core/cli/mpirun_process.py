@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 
 from mudd_core.base.errors import UserError
-from mudd_core.cli.names import CODE_FILE
+from mudd_core.cli.names import CODE_FILE, MPIRUN
 from mudd_core.dist.parent import JOB_PROCESS
 from mudd_core.dist.siblings import in_session
 
@@ -61,6 +61,7 @@ class Mpirun:
         environment = {
             **os.environ,
             CODE_FILE: str(self.last_code),
+            MPIRUN: shlex.join(argv),
             JOB_PROCESS: str(os.getpid()),
         }
         if one_host and not any(f"OMPI_MCA_orte_{name}" in environment for name in _SESSION_FOLDERS):

@@ -111,6 +111,8 @@ OPTIONS: dict[str, tuple[str, str, tuple[str, ...]]] = {
 }
 # Environment variable: the file that receives the exit code of rank 0, or of the rank that ends the job.
 CODE_FILE = "MUDD_JOB_CODE"
+# Environment variable: the mpirun command that started the ranks, for log.txt.
+MPIRUN = "MUDD_MPIRUN"
 # Environment variable: the command line that the user typed, if another command starts the training.
 TYPED = "MUDD_TYPED"
 JOB_OPTIONS = ("--ranks", "--hosts", "--max-restarts")  # for the process that starts the ranks

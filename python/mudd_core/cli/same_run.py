@@ -39,15 +39,13 @@ def _variables(words: Sequence[str]) -> list[str]:
     return ["env", *found] if found else []
 
 
-def command_line(request: Request, command: str = "", ranks: int = 1) -> str:
-    """Return the command line that names this run."""
+def command_line(request: Request, ranks: int = 1) -> str:
+    """Return the command line that starts or resumes this run."""
     started = os.environ.get(TYPED, "")
-    if started and not command:
+    if started:
         return started
-    words = [*typed_program(), *([command] if command else []), *([f"--ranks={ranks}"] if ranks > 1 else [])]
-    if request.typed or started:
-        if command:
-            return shlex.join([*words, f"--workdir={request.folder}"])
+    words = [*typed_program(), *([f"--ranks={ranks}"] if ranks > 1 else [])]
+    if request.typed:
         return shlex.join([*_variables(request.typed), *words, *request.typed])
     words.append(f"--config={request.options['--config']}")
     if "--workdir" in request.options:

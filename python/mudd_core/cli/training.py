@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -12,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import DivergedError, SaveError, UserError
 from mudd_core.base.surroundings import environment_text, typed_program
-from mudd_core.cli.ending import ending, prompt_of, show_sample
+from mudd_core.cli.ending import ending, ending_details, prompt_of, show_sample
+from mudd_core.cli.names import MPIRUN
 from mudd_core.cli.originals import import_weights, write_files
 from mudd_core.cli.request import Request
 from mudd_core.cli.same_run import command_line, to_go_on
@@ -120,6 +122,7 @@ def _train(request: Request, store: RunStore, ranks: Ranks) -> int:
         show_sample(trainer, config, shown=ranks.first)
     if ranks.first:
         print(ending(summary, store.folder, request, None if _is_chat(config) else prompt_of(trainer)))
+        progress.detail(ending_details(summary, store.folder))
     ranks.barrier()  # the first rank has read the shared weights
     return _code(summary, ranks.first)
 
@@ -134,13 +137,13 @@ def _finished_before(
 ) -> int:
     """Report that the work directory has a finished run, and return its exit code."""
     from mudd_core.run.build.run_tokenizer import has_text
+    from mudd_core.run.store.longer import after_the_end
 
     store.settle()
-    said = ending(summary, store.folder, request, "" if has_text(config) and not _is_chat(config) else None)
-    longer = "data.epochs trains longer" if summary.data_end else "train.steps says how to train longer"
-    progress.say(
-        f"{store.folder} holds a finished run; a larger {longer}, another --workdir starts a new one\n{said}"
-    )
+    prompt = "" if has_text(config) and not _is_chat(config) else None
+    progress.say(after_the_end(request.typed_workdir, config, summary, typed_program()))
+    progress.say(ending(summary, store.folder, request, prompt))
+    progress.detail(ending_details(summary, store.folder))
     return _code(summary, ranks.first)
 
 
@@ -150,6 +153,8 @@ def _opened(config: Config, request: Request, store: RunStore, progress: Progres
 
     resolved, own_start = request.resolved, has_own_start(config)
     note, origins = recipe_note(config), ""
+    if line := os.environ.get(MPIRUN):
+        progress.detail(f"started by {line}")
     if resolved is not None:
         from mudd_core.programs.resolved import origin_text
 
@@ -210,8 +215,8 @@ def _adopted(store: RunStore, asked: Config, request: Request) -> Config:
     from mudd_core.run.store.config_source import changed_file, of_facts, require_registered
     from mudd_core.run.store.identity import require_weights
     from mudd_core.run.store.json_files import facts_of, read_saved_config
+    from mudd_core.run.store.longer import advice
     from mudd_core.run.store.own_code import as_saved
-    from mudd_core.run.store.resumed_config import advice
 
     require_weights(store.folder)
     note, facts, store.source = "", facts_of(store.folder), request.source

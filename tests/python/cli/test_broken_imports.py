@@ -181,7 +181,7 @@ def test_a_finished_tune_without_checkpoints_trains_again(
     assert (run / "summary.json").read_text().partition('"final_hash"')[2] == weights
     assert checkpoint.list_steps(run / "checkpoints")
     assert tune(given, run, *words) == 0
-    assert "holds a finished run" in capsys.readouterr().out
+    assert "is finished." in capsys.readouterr().out
 
 
 def test_a_half_base_is_made_again_and_a_stop_in_the_answers_is_a_stop(

@@ -15,7 +15,7 @@ from fake_engine import FakeEngine
 from fake_runs import make
 from mudd_core import cli
 from mudd_core.base.errors import DivergedError, FormatError, SaveError, UserError
-from mudd_core.base.surroundings import environment_text
+from mudd_core.base.surroundings import environment_text, typed_program
 from mudd_core.cli import argv, commands, ending
 from mudd_core.cli.requested import request_of
 from mudd_core.config import Config, SampleConfig
@@ -24,28 +24,30 @@ from mudd_core.run.report.sample import write_text
 from mudd_core.run.store.run_folder import RunFolder
 
 
-def test_the_ending_names_paths_commands_and_the_hash(tmp_path: Path) -> None:
+def test_the_ending_is_the_result_and_two_commands(tmp_path: Path) -> None:
     (tmp_path / "checkpoints" / "step-300").mkdir(parents=True)
-    request = request_of(argv.parse(["--config=tiny.py"]))
+    request = request_of(argv.parse(["--config=tiny.py", "train.steps=300"]))
     summary = Summary("tiny", 300, 300, 307200, 2.5, 2.4, 1.61, 0, 92.0, "ab12")
-    text = ending.ending(summary, RunFolder(tmp_path), request, "The end")
-    for part in (
-        "300 steps",
-        "307,200 tokens",
-        "1m32s",
-        "2.4000",
-        "1.6100 bits per byte",
-        "step-300",
-        "metrics.jsonl",
-    ):
-        assert part in text
-    for command in (
-        "sample --config=tiny.py --prompt 'The end'",
-        "view     ",
-    ):
-        assert command in text
-    assert "resume" not in text  # there are no steps left
-    assert text.splitlines()[-1] == "final hash ab12"
+    lines = ending.ending(summary, RunFolder(tmp_path), request, "The end").splitlines()
+    start = " ".join(typed_program())
+    assert lines == [
+        "done: 300 steps, 307,200 tokens in 1m32s; validation loss 2.4000, 1.6100 bits per byte",
+        f"  {start} sample {tmp_path} --prompt 'The end'",
+        f"  {start} report {tmp_path} --html",
+    ]
+    details = ending.ending_details(summary, RunFolder(tmp_path)).splitlines()
+    assert details[0] == f"checkpoint  {tmp_path}/checkpoints/step-300" and details[-1] == "final hash  ab12"
+
+
+@pytest.mark.parametrize("name", ["--odd", "a=b", "a b"])
+def test_an_odd_folder_is_named_so_that_the_command_reads_it(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(name).mkdir()
+    Path(name, "config.json").write_text("{}")
+    invocation = argv.parse(["report", *ending.run_argument(RunFolder(Path(name)))])
+    assert str(request_of(invocation).folder) == name
 
 
 def test_a_sample_that_fails_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
@@ -107,9 +109,9 @@ def test_report_tells_of_numbers_that_are_not_finite_and_of_damage(
     summary = json.loads((tmp_path / "summary.json").read_text(), parse_constant=refuse)
     assert summary["loss"] is None and summary["val_loss"] is None
     assert cli.main(["report", f"--workdir={tmp_path}"]) == 0
-    # Counted: loss and bits per byte of three validations, loss and gradient norm of the last five entries, and the
-    # last entry.
-    assert capsys.readouterr().out.count("not finite") == 2 * 3 + 2 * 5 + 1
+    # Counted: both losses of the result, loss and bits per byte of three validations, and loss and gradient norm of
+    # the last five entries.
+    assert capsys.readouterr().out.count("not finite") == 2 + 2 * 3 + 2 * 5
     log = tmp_path / "metrics.jsonl"
     log.write_text(log.read_text().replace("{", "", 1))
     assert cli.main(["report", f"--workdir={tmp_path}"]) == 65

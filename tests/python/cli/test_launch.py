@@ -5,20 +5,19 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from launched import arguments_of, launched
 from mudd_core import checkpoint
 from mudd_core.checkpoint import whole_parts
 from mudd_core.config import load_config
-from tiny_run import CONFIG, ROOT, TinyRun
+from tiny_run import ROOT, TinyRun
 
 sys.path[:0] = [str(ROOT / "bench")]
 
@@ -46,10 +45,11 @@ def copied(run: TinyRun, folder: Path) -> TinyRun:
     return TinyRun(folder / "run", run.text, run.words)
 
 
-def test_the_run_says_what_it_does_and_ends_with_the_hash(finished: TinyRun) -> None:
+def test_the_run_says_what_it_does_and_its_summary_and_log_have_the_hash(finished: TinyRun) -> None:
     lines = finished.output.splitlines()
     summary = finished.summary()
-    assert lines[-1] == f"final hash {summary['final_hash']}"
+    assert summary["final_hash"] not in finished.output
+    assert f"\nfinal hash  {summary['final_hash']}\n" in (finished.workdir / "log.txt").read_text()
     newest = checkpoint.load_newest(finished.checkpoints)
     assert newest is not None and newest.step == STEPS
     weights = {name: array for name, array in newest.tensors.items() if "/" not in name}
@@ -62,10 +62,20 @@ def test_the_run_says_what_it_does_and_ends_with_the_hash(finished: TinyRun) -> 
         "schedule  24 steps of 8 x 64 tokens",
         "a sample of what it learned",
         "1 thread, ",
-        "view     ",
         "--prompt ",
     ):
         assert part in finished.output, part
+
+
+def test_the_last_two_lines_are_commands_that_work_there(finished: TinyRun) -> None:
+    printed = []
+    for line in finished.output.splitlines()[-2:]:
+        words = arguments_of(line)
+        done = launched(finished.workdir.parent, *words)
+        assert done.returncode == 0, done.stderr
+        printed.append((words[-1], done.stdout))
+    assert printed[0][1].startswith(printed[0][0])  # the prompt
+    assert printed[1] == ("--html", f"page  {finished.workdir / 'report.html'}\n")
 
 
 def test_the_loss_falls_and_is_validated(finished: TinyRun) -> None:
@@ -82,10 +92,7 @@ def test_a_finished_run_prints_its_summary_and_trains_no_further(finished: TinyR
     before = (finished.workdir / "metrics.jsonl").read_bytes()
     run = again(finished, "train.log_every=7")
     run.finished()
-    assert (
-        "holds a finished run" in run.output
-        and run.output.splitlines()[-1] == finished.output.splitlines()[-1]
-    )
+    assert "is finished." in run.output and run.output.splitlines()[-1] == finished.output.splitlines()[-1]
     assert (finished.workdir / "metrics.jsonl").read_bytes() == before
 
 
@@ -101,17 +108,6 @@ def test_sampling_is_repeatable_and_greedy_needs_no_seed(finished: TinyRun) -> N
     assert sampled("sample.seed=6") != first
     greedy = {sampled("sample.temperature=0", f"sample.seed={seed}") for seed in (1, 2)}
     assert len(greedy) == 1
-
-
-def test_the_printed_sample_command_works(finished: TinyRun) -> None:
-    (line,) = [line for line in finished.output.splitlines() if line.startswith("sample ")]
-    words = "sample " + line.partition(" sample ")[2]
-    env = {**os.environ, "PYTHONPATH": str(CONFIG.parents[2] / "python")}
-    command = f"{finished.command()[0]} {finished.command()[1]} {words}"
-    done = subprocess.run(
-        ["sh", "-c", command], capture_output=True, text=True, env=env, timeout=60, check=False
-    )
-    assert done.returncode == 0 and done.stdout.startswith(shlex.split(line)[-1]), done.stderr
 
 
 def test_validation_gives_the_number_of_the_run(finished: TinyRun) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +11,6 @@ import pytest
 
 import mudd_core
 from mudd_core.cli import ending
-from mudd_core.run.store.run_folder import RunFolder
 from places import ROOT
 
 PACKAGES = str(Path(mudd_core.__file__).resolve().parents[1])
@@ -57,10 +55,3 @@ def test_a_file_never_takes_the_number_of_a_closed_stream(tmp_path: Path) -> Non
 def test_control_characters_of_samples_are_escaped(capsys: pytest.CaptureFixture[str]) -> None:
     ending.write_now("a\tb\n\x1b[31m\x00\r\x7f\x9b\u00e9")
     assert capsys.readouterr().out == "a\tb\n\\x1b[31m\\x00\\x0d\\x7f\\x9b\u00e9"
-
-
-def test_tensorboard_is_named_only_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "which", lambda name: "/bin/tensorboard")
-    assert ending.view_line(RunFolder(Path("/w/a b"))) == "view     tensorboard --logdir '/w/a b/tensorboard'"
-    monkeypatch.setattr(shutil, "which", lambda name: None)
-    assert ending.view_line(RunFolder(Path("/w/a b"))).endswith(" report '--workdir=/w/a b'")

@@ -72,10 +72,11 @@ def goes_on(folder: Path, stopped: subprocess.CompletedProcess[str]) -> subproce
     return subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=180, cwd=folder)
 
 
-def final_hash(done: subprocess.CompletedProcess[str]) -> str:
-    found = re.search(r"^final hash ([0-9a-f]{64})$", done.stdout, re.M)
+def final_hash(folder: Path, done: subprocess.CompletedProcess[str]) -> str:
+    """Return the hash of the run that a command has trained; its last line names the run."""
+    found = re.search(r"^  .* report (\S+) --html$", done.stdout, re.M)
     assert found, done.stdout + done.stderr
-    return found[1]
+    return str(json.loads((folder / found[1] / "summary.json").read_text())["final_hash"])
 
 
 def test_it_says_what_it_chose_trains_and_shows_both_answers(
@@ -113,7 +114,7 @@ def test_a_plan_says_the_same_and_trains_nothing(
     saved = 12 * int(trained[1].replace(",", ""))  # the adapters and two moments, without the base
     assert f"  checkpoint    {bytes_text(saved)} each" in plan.stdout
     assert {file.name for file in (given / "runs" / "planned").iterdir()} == {".lock", "base"}
-    assert final_hash(tune(given, run="planned")) == final_hash(adapted)
+    assert final_hash(given, tune(given, run="planned")) == final_hash(given, adapted)
 
 
 def test_the_same_command_goes_on_with_the_same_bits(
@@ -122,7 +123,7 @@ def test_the_same_command_goes_on_with_the_same_bits(
     stopped = tune(given, "train.stop_at=2", run="stopped")
     again = goes_on(given, stopped)
     assert "resumes runs/stopped" in again.stdout
-    assert final_hash(again) == final_hash(adapted)
+    assert final_hash(given, again) == final_hash(given, adapted)
     assert "held-out loss: " in tune(given, run="stopped").stdout  # the run is finished
 
 
@@ -136,13 +137,13 @@ def test_a_killed_run_goes_on_with_the_same_bits(
         assert killed.returncode == -signal.SIGKILL, killed.stdout + killed.stderr
     monkeypatch.delenv("MUDD_KILL_AT")
     again = tune(given, run="killed")
-    assert "resumes runs/killed" in again.stdout and final_hash(again) == final_hash(adapted)
+    assert "resumes runs/killed" in again.stdout and final_hash(given, again) == final_hash(given, adapted)
 
 
 def test_two_ranks_have_the_bits_of_one(given: Path, adapted: subprocess.CompletedProcess[str]) -> None:
     stopped = tune(given, "--ranks=2", "train.stop_at=2", run="ranks")
     on_ranks = goes_on(given, stopped)
-    assert "--ranks=2" in stopped.stdout and final_hash(on_ranks) == final_hash(adapted)
+    assert "--ranks=2" in stopped.stdout and final_hash(given, on_ranks) == final_hash(given, adapted)
     assert "tune.method=lora" in stopped.stdout and "adapters of the base" in stopped.stdout
     before, after = map(
         float, re.search(r"held-out loss: (\S+) before, (\S+) after", on_ranks.stdout).groups()
@@ -158,7 +159,7 @@ def test_ranks_of_short_examples_take_a_row_each_and_have_the_bits_of_that_batch
         on_ranks.stderr
     )
     alone = tune(given, "train.batch_size=2", run="short-alone", fields=fields)
-    assert final_hash(on_ranks) == final_hash(alone)
+    assert final_hash(given, on_ranks) == final_hash(given, alone)
 
 
 def test_export_gives_back_the_folder_of_the_base(

@@ -13,7 +13,7 @@ from mudd_core.config import Config, GPT2Config, config_hash, load_config
 from mudd_core.engine.model import Model
 from mudd_core.engine.optimizer_groups import learning_rate
 from mudd_core.run.loop.trainer import Trainer
-from mudd_core.run.store.resumed_config import advice
+from mudd_core.run.store.longer import advice
 from near import REORDERED
 from tiny_run import CONFIG
 

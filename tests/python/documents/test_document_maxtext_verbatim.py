@@ -88,7 +88,7 @@ def test_a_command_of_muddformer(number: int, tmp_path: Path) -> None:
     assert (summary["step"], summary["data_end"]) == (9, True) and summary["val_loss"] > 0
     assert list_steps(tmp_path / "output/checkpoints") == [9]
     assert (tmp_path / "output/tensorboard").is_dir()
-    assert "holds a finished run" in type_command(tmp_path, words, sizes)
+    assert "is finished." in type_command(tmp_path, words, sizes)
 
 
 def test_the_three_commands_of_tokenformer(tmp_path: Path) -> None:

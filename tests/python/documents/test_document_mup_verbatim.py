@@ -57,7 +57,7 @@ def test_a_command_trains_on_c4_with_t5_base(number: int, tmp_path: Path) -> Non
         )
         assert ended.returncode == 0, ended.stdout + ended.stderr
         printed += ended.stdout
-    assert "{'step': 4, 'sec_per_step': " in printed and "holds a finished run" in printed
+    assert "{'step': 4, 'sec_per_step': " in printed and "is finished." in printed
     (run,) = (tmp_path / "w").iterdir()
     assert run.name.startswith("mutransformer_c4_")
     data = json.loads((run / "config.json").read_text())["data"]

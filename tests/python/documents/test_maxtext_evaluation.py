@@ -86,7 +86,7 @@ def test_a_folder_of_training_files_alone_is_trained_on(
     assert (summary["step"], summary["val_loss"], summary["validates"]) == (4, None, False)
     assert rows(run, "loss") and not rows(run, "val_loss")
     again = typed("run_name=output", *words)
-    assert again.returncode == 0 and "holds a finished run" in again.stdout
+    assert again.returncode == 0 and "is finished." in again.stdout
     measured = typed("run_name=output", *words, "only_eval=True")
     assert measured.returncode == 2 and "eval_split=TEXT" in measured.stderr
 

@@ -91,7 +91,7 @@ def test_the_first_command_trains_on_c4_with_t5_base_where_they_are_here(home: P
         "--config.hftr_tokenizer_instance=t5-base",
     )
     again = launched(tmp_path, *words, *typed)  # finds the same run
-    assert again.returncode == 0 and "holds a finished run" in again.stdout + again.stderr
+    assert again.returncode == 0 and "is finished." in again.stdout + again.stderr
 
 
 def test_a_run_that_has_begun_keeps_its_data(home: Path, tmp_path: Path, tiny_text: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -66,7 +67,7 @@ def test_the_documents_own_command_trains_until_its_data_end(
         [3e-4 * t / 6 for t in range(7)]
     )  # as in the schedule, which does not use the 9 steps
     assert main(words) == 0
-    assert "holds a finished run" in capsys.readouterr().out
+    assert "is finished." in capsys.readouterr().out
 
 
 def test_a_stopped_run_resumes_to_the_same_bits(
@@ -106,7 +107,10 @@ def test_a_larger_epoch_continues_a_run_that_ended_with_its_data(
     hashes = {summary(tmp_path / name)["final_hash"] for name in ("whole", "mudd")}
     assert len(hashes) == 1 and summary(tmp_path / "mudd")["step"] == 2 * STEPS
     assert main([*words, "epoch=2"]) == 0
-    assert "holds a finished run; a larger data.epochs trains longer" in capsys.readouterr().out
+    said, command = capsys.readouterr().out.splitlines()[:2]
+    assert said.endswith(" is finished. To train one more epoch:")
+    assert main([*shlex.split(command)[2:], "--plan"]) == 0
+    assert shlex.split(command)[-1] == "data.epochs=3" and capsys.readouterr().out
     assert main(words) == 2  # fewer epochs are rejected
     assert "data.epochs: saved 2, asked 1" in capsys.readouterr().err
 
@@ -122,7 +126,7 @@ def test_a_summary_of_an_earlier_version_ended_with_the_saved_epochs(
     earlier = {name: value for name, value in summary(tmp_path / "mudd").items() if name != "data_epochs"}
     file.write_text(json.dumps(earlier))
     capsys.readouterr()
-    assert main(words) == 0 and "holds a finished run" in capsys.readouterr().out
+    assert main(words) == 0 and "is finished." in capsys.readouterr().out
     with monkeypatch.context() as patched:  # a killed run writes no summary
         patched.setattr(RunStore, "finish", lambda *_: None)
         assert main([*words, "epoch=2", "train.stop_at=9"]) == 75

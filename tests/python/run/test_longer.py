@@ -14,11 +14,13 @@ import pytest
 
 from fake_engine import FakeEngine
 from fake_runs import make, rows_of, unbroken
+from launched import arguments_of, launched
 from mudd_core.base.errors import UserError
 from mudd_core.checkpoint import manifest, manifest_reader
 from mudd_core.config import Config, DataConfig, TrainConfig, config_hash, load_config
 from mudd_core.config.fields import replace_path
-from mudd_core.run.store.resumed_config import advice, may_extend, resumed_config
+from mudd_core.run.store.longer import advice
+from mudd_core.run.store.resumed_config import may_extend, resumed_config
 from tiny_run import TinyRun
 
 CONSTANT = ("optim.schedule=constant", "optim.warmup_steps=4")
@@ -131,6 +133,34 @@ def test_the_printed_command_trains_longer(tiny_text: Path, memory_path: Path) -
     more.words = (*words, *more.words)
     more.finished()
     assert more.summary()["step"] == 4 and "the optimizer's state taken over" in more.output
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "constant"])
+def test_a_finished_run_prints_the_command_that_trains_it_longer(
+    schedule: str, tiny_text: Path, memory_path: Path
+) -> None:
+    words = (
+        "train.steps=3",
+        "train.eval_every=0",
+        "train.save_every=0",
+        f"optim.schedule={schedule}",
+        "optim.warmup_steps=0",
+    )
+    run = TinyRun(memory_path / "run", tiny_text, words).finished()
+    first = run.summary()["final_hash"]
+    assert first not in run.output
+    run.finished()
+    said, command = run.output.splitlines()[:2]
+    assert said == f"{run.workdir} is finished. To train 3 more steps:"
+    arguments = arguments_of(command)
+    done = launched(memory_path, *arguments)
+    assert done.returncode == 0, done.stderr
+    (folder,) = [word.partition("=")[2] for word in arguments if word.startswith("--workdir=")]
+    longer = TinyRun(Path(folder), tiny_text).summary()
+    assert longer["final_hash"] != first
+    assert (folder, longer["step"]) == (
+        (str(run.workdir), 6) if schedule == "constant" else (f"{run.workdir}-to-6", 3)
+    )
 
 
 def test_a_new_run_goes_on_at_the_step_of_another_with_its_bits(tmp_path: Path, tiny_text: Path) -> None:

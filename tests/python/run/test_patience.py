@@ -260,7 +260,7 @@ def test_the_command_says_why_it_ended_and_is_done(ended: TinyRun) -> None:
     assert "3 validations in a row were not better (train.patience) than" in ended.output
     assert best < step < 60 and {best, step} <= set(steps_in(ended.workdir))
     again = TinyRun(ended.workdir, ended.text, ended.words)
-    assert again.finish() == 0 and "holds a finished run" in again.output
+    assert again.finish() == 0 and "is finished." in again.output
     assert "fewer after 3 validations" not in again.output
 
 

@@ -67,7 +67,7 @@ def test_a_run_and_its_plan_say_it(
         assert main([*command, *words]) == 0
         assert "the recipe names" not in capsys.readouterr().out
         assert main([*command, *words, "data.recipe_tokenizer=T5"]) == 0
-        finished = "holds a finished run" in (told := capsys.readouterr().out)
+        finished = "is finished." in (told := capsys.readouterr().out)
         assert finished or "the recipe names the tokenizer T5;\n  this run uses raw bytes" in told
     assert main([*words, "data.recipe_tokenizer=T5", f"--workdir={tmp_path / 'other'}"]) == 0
     told = capsys.readouterr().out

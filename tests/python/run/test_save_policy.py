@@ -146,7 +146,7 @@ def test_a_finished_command_at_its_target_is_not_trained_further(tiny_text: Path
     words = ("train.steps=9", "train.eval_every=2", "eval.target_loss=50")
     run = TinyRun(memory_path / "run", tiny_text, words)
     assert run.finish_here() == 0 and run.summary()["step"] == 2 and run.summary()["reached"] is True
-    assert run.finish_here() == 0 and "holds a finished run" in run.output, run.tail
+    assert run.finish_here() == 0 and "is finished." in run.output, run.tail
 
 
 def test_data_without_text_has_a_perplexity_and_no_bits_per_byte() -> None:

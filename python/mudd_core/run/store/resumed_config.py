@@ -5,9 +5,8 @@ Steps are added in place if the schedule allows it, else in a new run from the w
 
 from __future__ import annotations
 
-import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from mudd_core.base.errors import UserError
@@ -54,43 +53,6 @@ def with_more_epochs(saved: Config, asked: Config) -> Config:
         return saved
     longer: Config = replace_path(saved, "data.epochs", epochs)
     return longer
-
-
-def advice(path: str, saved: Config, asked: Config, done: int, program: Sequence[str]) -> str:
-    """Return commands that work instead of a rejected resume after `done` updates: train longer, or resume unchanged.
-
-    path: the work directory, as the user names it. program: the arguments that start this program.
-    """
-    differ = [change.path for change in differences(saved, asked) if not change.free_on_resume]
-    if not differ:
-        return ""
-    steps, here = asked.train.steps, [*program, f"--workdir={path}"]
-    as_it_was = f"\nTo resume it as it was:\n  {shlex.join(here)}"
-    if differ != ["train.steps"] or steps <= saved.train.steps or not done:
-        return as_it_was
-    new = shlex.join(
-        [
-            *program,
-            f"--config={path}/config.json",
-            f"--workdir={path}-to-{steps}",
-            f"train.steps={steps - done}",
-            _other_order(saved),
-            f"start.load_parameters_path={path}",
-            "start.keep_optimizer=true",
-        ]
-    )
-    text = f"\nTo train on for {steps - done} updates with a separate schedule, in a new folder:\n  {new}"
-    if not asked.train.extend and may_extend(saved, steps, done):
-        in_place = shlex.join([*here, f"train.steps={steps}", "train.extend=true"])
-        text += f"\nIts schedule allows to go on in place, too:\n  {in_place}"
-    return text
-
-
-def _other_order(saved: Config) -> str:
-    """Return the argument that selects other batches, because the saved seed would repeat the old ones."""
-    if saved.data.seed < 0:
-        return f"train.seed={(saved.train.seed + 1) % 2**64}"
-    return f"data.seed={(saved.data.seed + 1) % 2**63}"
 
 
 PLACES = ("start.load_parameters_path", "data.tokenizer", "lora.start_from")
