@@ -21,10 +21,10 @@ def drawn(page: str) -> str:
 
 
 def part(name: str) -> str:
-    """Return the commands of a document next to ours."""
+    """Return the commands of a document with the program names of mudd_core."""
     programs = documents.PROGRAMS[name]
-    told = ", ".join(f"`{ours}` for `{theirs}`" for theirs, ours in programs.items())
-    lines = [f"Its commands are ours with another program name, {told}:", "", "```sh"]
+    told = ", ".join(f"`{ours}` instead of `{theirs}`" for theirs, ours in programs.items())
+    lines = [f"Only the name of the program changes: type {told}:", "", "```sh"]
     for command in documents.commands(name):
         program = {"launch.py": "./launch.py"}.get(command.program, f"python -m {command.program}")
         lines += _wrapped([program, *_units(command.words)])
