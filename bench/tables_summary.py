@@ -72,24 +72,26 @@ def summary(kept: Row) -> str:
     rows = rows_of(kept, "generation")
     if rows:
         cells = ", ".join(f"{r['shape']} {r['tokens_per_second']:.0f} ({r['share']:.0%})" for r in rows)
-        out.append(f"\nGeneration, one sequence, tokens/s (percentage of the read bandwidth): {cells}.\n")
+        out.append(
+            f"\nGeneration of one sequence, in tokens/s (percentage of the read bandwidth): {cells}.\n"
+        )
     rows = sorted(rows_of(kept, "attention"), key=lambda r: int(r["shape"].split(", ")[2]))
     if rows:
-        cells = "; ".join(
+        cells = ". ".join(
             f"T = {int(r['shape'].split(', ')[2]):,}: {r['gflops']['ours'] / r['peak_gflops']:.0%} forward, "
-            f"{r['gflops']['ours both'] / r['peak_gflops']:.0%} with backward "
-            f"({r['gflops']['ours both'] / r['gflops']['torch both']:.2f} times SDPA)"
+            f"{r['gflops']['ours both'] / r['peak_gflops']:.0%} with backward, "
+            f"{r['gflops']['ours both'] / r['gflops']['torch both']:.2f} times as fast as SDPA"
             for r in rows
         )
-        out.append(f"Attention alone, percentage of the fp32 peak: {cells}.\n")
+        out.append(f"Attention alone, as a percentage of the fp32 peak. {cells}.\n")
     for r in rows_of(kept, "threads"):
         out.append(
             f"{r['threads']} threads bound to cores are {r['speedup']:.2f} times as fast as one ({r['shape']}).\n"
         )
     for r in rows_of(kept, "startup"):
         out.append(
-            f"The first step of `configs/small.py` begins {r['first_step_seconds']:.2f} s after the command; "
-            f"import and `mc.isa()` take {1e3 * r['import_seconds']:.0f} ms."
+            f"The first step of `configs/small.py` starts {r['first_step_seconds']:.2f} s after the command. "
+            f"Import and `mc.isa()` take {1e3 * r['import_seconds']:.0f} ms."
         )
     return "\n".join(out) + "\n"
 
