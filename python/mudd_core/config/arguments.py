@@ -1,4 +1,4 @@
-"""The arguments of a command line, parsed once for commands, ranks and grammars."""
+"""Parse the arguments of a command line, once for commands, ranks and grammars."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ _MARK = re.compile(r"--?|\+\+?|~|")
 
 @dataclass(frozen=True)
 class Argument:
-    """A parsed argument. mark: `--`, `-`, `++`, `+`, `~` or empty; value: after the equals sign, None without one."""
+    """A parsed argument.
+
+    mark: `--`, `-`, `++`, `+`, `~` or empty. value: the part after the equals sign; None without one.
+    """
 
     raw: str
     mark: str
-    key: str  # before the equals sign, without the mark
+    key: str  # the part before the equals sign, without the mark
     value: str | None
 
     @property
     def option(self) -> str:
-        """The part before the equals sign, as typed: `--config.train.steps`."""
+        """The part before the equals sign, exactly as the user wrote it: `--config.train.steps`."""
         return self.mark + self.key
 
     @property
@@ -30,7 +33,7 @@ class Argument:
 
     @property
     def switch(self) -> bool:
-        """True for `--name` without a value, which may be the next argument."""
+        """True for `--name` without a value; the next argument may be its value."""
         return self.mark == "--" and self.value is None
 
 
@@ -43,7 +46,7 @@ def argument(raw: str) -> Argument:
 
 
 class Arguments:
-    """Arguments from left to right. A reader removes the next one if it is the value of the current one."""
+    """Arguments from left to right. If the next argument is the value of the current one, the reader removes it too."""
 
     def __init__(self, words: Sequence[str]) -> None:
         self._rest = [argument(word) for word in words]
@@ -61,7 +64,7 @@ class Arguments:
         return self.value() if self._rest and is_plain(self._rest[0]) else None
 
     def typed(self, item: Argument) -> list[str]:
-        """Return the argument as typed; if it has no value, followed by the next one if that is plain."""
+        """Return the argument as the user wrote it, with a plain next argument if it has no value."""
         after = self.plain_value() if item.value is None else None
         return [item.raw] if after is None else [item.raw, after]
 

@@ -19,7 +19,7 @@ from mudd_core.config.schema import Sections
 from mudd_core.config.suggest import nearest
 from mudd_core.config.values import KINDS
 
-_LARGEST_FLOAT = 3.4028234663852886e38  # of float32, in which the core computes
+_LARGEST_FLOAT = 3.4028234663852886e38  # the largest value of float32, in which the core computes
 
 
 def type_fault(info: FieldInfo) -> str | None:
@@ -31,7 +31,7 @@ def type_fault(info: FieldInfo) -> str | None:
         right = type(value) is info.kind
     if not right:
         return f"{info.path}: expected {wanted}, got {value!r}"
-    # Too large for a float, and too long for a message.
+    # The value is too large for a float, and too long for a message.
     if isinstance(value, int) and value.bit_length() > 1000:
         return f"{info.path}: expected {wanted} of at most 64 bits, got one of {value.bit_length()}"
     return None
@@ -67,14 +67,17 @@ def _field_fault(info: FieldInfo) -> str | None:
 
 
 def model_faults(model: ModelConfig) -> list[str]:
-    """Return the broken rules of a model config: of single fields, and between fields if all single ones are valid."""
+    """Return the rules that a model config breaks.
+
+    The rules between fields are checked only if every single field is valid.
+    """
     return [fault for fault in map(_field_fault, walk(model, "model.")) if fault] or model.faults()
 
 
 def check_config(config: Sections, typed: Mapping[str, str] | None = None) -> None:
     """Raise UserError with all broken rules, if there are any.
 
-    typed: names of fields set by flags, for messages; see typed_names.
+    typed: the names of fields that flags set, for messages; see typed_names.
     """
     faults, unbuilt = [fault for fault in map(_field_fault, walk(config)) if fault], list[str]()
     if not faults:  # rules between fields need valid fields

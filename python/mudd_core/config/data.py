@@ -169,7 +169,7 @@ class HubConfig:
 
 @dataclass(frozen=True)
 class StorageConfig:
-    """Buckets."""
+    """Access to buckets."""
 
     map: str = opt(
         "",

@@ -20,7 +20,7 @@ Section = TypeVar("Section", bound="DataclassInstance")
 
 LARGEST = 2**31 - 1  # largest width, and largest value of an int field without a bound
 LONGEST = (
-    1_600_000  # tokens of a sequence: up to this length, position angles are reduced exactly (base/math.h)
+    1_600_000  # tokens of a sequence; up to this length, position angles are reduced exactly (base/math.h)
 )
 
 
@@ -39,10 +39,11 @@ def opt(
 ) -> Field:
     """Declare a config field with its default and metadata for help, checks and resume.
 
-    text: its meaning, one sentence. unit: of the value. low, high: inclusive bounds. choices: the accepted strings.
+    text: the meaning of the field, one sentence. unit: the unit of the value. low, high: inclusive bounds. choices: the
+    accepted strings.
     free: the field may change on resume. later: the field is newer than some saved runs, so the config hash omits it
-    while it has its default. flags: additional names on the command line (`--<flag> VALUE`). effect: what a model's
-    field affects: logits, training (only losses or gradients) or start (only initial weights).
+    while it has its default. flags: additional names on the command line (`--<flag> VALUE`). effect: the results that a
+    model's field affects: logits, training (only losses or gradients) or start (only initial weights).
     """
     return dataclasses.field(
         default=default,
@@ -62,7 +63,7 @@ def opt(
 
 @dataclass(frozen=True)
 class FieldInfo:
-    """A leaf of the config tree."""
+    """A leaf of the config tree: one field with its value."""
 
     path: str  # "train.steps"
     kind: type  # int, float, bool or str
@@ -74,7 +75,7 @@ class FieldInfo:
     choices: tuple[str, ...]
     free_on_resume: bool
     flags: tuple[str, ...]
-    hashed: bool  # included in config_hash
+    hashed: bool  # True if config_hash includes the field
 
 
 _hints: dict[type, dict[str, type]] = {}
@@ -89,8 +90,8 @@ def _types(cls: type) -> dict[str, type]:
 def walk(section: DataclassInstance, prefix: str = "") -> Iterator[FieldInfo]:
     """Yield every leaf of a (nested) config dataclass instance, in declaration order.
 
-    `later_fields` of a class names inherited fields that are newer than some of its saved runs. `bound_fields` names
-    free fields that may not change on resume with the other values of the config.
+    `later_fields` of a class names inherited fields that are newer than some of its saved runs. `bound_fields` of a
+    class names free fields that, with the config's other values, may not change on resume.
     """
     bound = getattr(section, "bound_fields", ())
     for info in _leaves(section, prefix):
@@ -109,7 +110,7 @@ def _leaves(section: DataclassInstance, prefix: str) -> Iterator[FieldInfo]:
         later = meta.get("later") or field.name in getattr(section, "later_fields", ())
         own = field.name == "family" and vars(type(section)).get(
             "registered_name"
-        )  # the user's (register_family)
+        )  # a family of a user (register_family)
         yield FieldInfo(
             path=path,
             kind=kinds[field.name],

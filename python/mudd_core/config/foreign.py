@@ -1,4 +1,4 @@
-"""Names from other programs that users type: configs, settings without a grammar here, and commands."""
+"""Names from other programs that users type: configs, settings that no grammar here has, and commands."""
 
 # Settings of nanoGPT, the Trainer of HF Transformers, Lightning, MaxText and torchrun, with underscores.
 # "" is a setting without a counterpart: no field is suggested for it, but NOTES may say what to do.
@@ -155,5 +155,5 @@ ALIASES = {
 _MUP = ("base", "small", "medium", "large", "huge", *(f"dm{128 << i}" for i in range(7)))
 ALIASES |= {f"mu_transformer/configs/{name}.py": f"mup/{name}" for name in _MUP}
 ALIASES["mu_transformer/configs/tiny.py"] = (
-    "mup/small"  # the original renamed it; mup/tiny is a config of this project
+    "mup/small"  # the original renamed this config; mup/tiny is a config of this project
 )

@@ -31,13 +31,13 @@ def config_folders() -> list[Path]:
     """Return the folders in which config names are looked up: the checkout's configs/, then the installed copy."""
     package = Path(mudd_core.__file__).resolve().parent
     folders = [package.parent.parent / "configs", package / "configs"]
-    if sys.argv and sys.argv[0]:  # an installed package started through a checkout's launch.py
+    if sys.argv and sys.argv[0]:  # the package is installed, and a checkout's launch.py started it
         folders.insert(0, Path(sys.argv[0]).resolve().parent / "configs")
     return [folder for folder in dict.fromkeys(folders) if folder.is_dir()]
 
 
 def config_files() -> dict[str, Path]:
-    """Return the Python config files of config_folders() by name for load_config; the first file of a name wins."""
+    """Return the Python config files of config_folders() by name for load_config. The first file of a name is used."""
     found = {file.relative_to(f).as_posix(): file for f in config_folders()[::-1] for file in f.rglob("*.py")}
     return dict(sorted(found.items()))
 
@@ -49,7 +49,7 @@ def find_config(name: str | Path) -> Path:
         raise UserError(f"[config] --config: {fault}")
     is_own = Path(name).suffix == ".py" and _is_file(
         Path(name)
-    )  # it has priority over an alias of the same name
+    )  # a file has priority over an alias of the same name
     asked = Path(name if is_own else ALIASES.get(str(name), name))
     spellings = [asked]
     if asked.name and asked.suffix not in (".py", ".json"):
@@ -83,12 +83,15 @@ def _listing(known: Sequence[str]) -> str:
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
-    except OSError:  # an impossible file name, or an unreadable folder
+    except OSError:  # the file name is impossible, or the folder is unreadable
         return False
 
 
 def run_module(path: Path, known: Mapping[str, object] | None = None) -> ModuleType:
-    """Run a Python file and record it among the files read. known: names that it may use without importing them."""
+    """Run a Python file, and add it to the files that were read.
+
+    known: names that it may use without importing them.
+    """
     files_read.append(path)
     return _run_file(path, known)
 
@@ -129,7 +132,7 @@ def _failing_in(path: Path) -> Iterator[None]:
 
 
 def _told(error: BaseException) -> str:
-    """Return the part of an error's traceback in the user's files, and the error."""
+    """Return an error, with the part of its traceback that is in the user's files."""
     ours = str(Path(mudd_core.__file__).parent)
     frames = [
         frame

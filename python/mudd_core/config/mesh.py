@@ -8,7 +8,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.config.fields import opt
 
 SIZES = ("data", "fsdp", "zero", "expert")  # the fields that distribute work and state over ranks
-LARGEST_FSDP = 64  # of the default mesh: ranks beyond this number are data parallel
+LARGEST_FSDP = 64  # for the default mesh: ranks beyond this number are data parallel
 MOST_RANKS = 1024  # logical shards of a run; each rank has at least one
 
 # Axes that are not implemented, each with the reason.
@@ -81,17 +81,17 @@ class MeshConfig:
     )
 
     def cuts_weights(self, world: int) -> bool:
-        """Return True if `world` ranks gather weights from each other and so run each graph together."""
+        """Return True if `world` ranks gather weights from each other, and therefore run each graph together."""
         return self.zero == 3 and world > 1
 
     def runs_together(self, world: int) -> bool:
-        """Return True if `world` ranks need each other's weights and so run each graph together."""
+        """Return True if `world` ranks need each other's weights, and therefore run each graph together."""
         return self.cuts_weights(world) or (self.expert > 1 and world > 1)
 
     def require_readers(self, world: int) -> None:
         """Raise UserError if `world` ranks cannot load a saved model together; one rank can load any model.
 
-        Only experts require a number of ranks.
+        Only experts require a certain number of ranks.
         """
         if world > 1 and world % self.expert:
             raise UserError(
@@ -149,7 +149,10 @@ class DistConfig:
 
 @dataclass(frozen=True)
 class Limit:
-    """A rejected combination. mesh: the sizes; asked: the option they reject; why: the reason and the alternative."""
+    """A rejected combination.
+
+    mesh: the sizes; asked: the option that is rejected with them; why: the reason and the alternative.
+    """
 
     mesh: str
     asked: str

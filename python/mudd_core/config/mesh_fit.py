@@ -1,4 +1,4 @@
-"""The mesh of a job: the requested mesh over the actual ranks, and errors if they do not fit."""
+"""The mesh of a job: the requested mesh for the actual number of ranks, and errors if they do not fit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Mesh:
 
     data: int
     fsdp: int
-    expert: int = 1  # neighbours among them
+    expert: int = 1  # neighbouring ranks that share the experts
 
     @property
     def world(self) -> int:
@@ -53,9 +53,10 @@ def require_runs(config: Sections, world: int) -> None:
 
 
 def _unequal_targets(config: Sections, world: int) -> str:
-    """Return why ranks' micro-batches may have different numbers of counted targets; an empty string if they cannot.
+    """Return the reason why micro-batches may have different numbers of counted targets; empty if they cannot.
 
-    micro_mean cannot weigh these. For a user's reader this is unknown, so the first such step ends the run.
+    micro_mean cannot weight such micro-batches. For a user's reader the numbers are unknown before training, so the
+    first such step ends the run.
     """
     if config.loss.normalize != "micro_mean":
         return ""
@@ -93,7 +94,7 @@ def mesh_faults(config: Sections) -> list[str]:
 
 
 def _wider(mesh: MeshConfig, ranks: int) -> int:
-    """Return mesh.fsdp with the ranks of a rejected axis: the nearest mesh that works."""
+    """Return mesh.fsdp with the ranks of a rejected axis, as the nearest mesh that works."""
     return ranks * mesh.fsdp if mesh.fsdp > 1 else -1
 
 
@@ -104,7 +105,7 @@ def _expert_faults(config: Sections) -> list[str]:
         return []
     if (mixture := mixture_of(config.model)) is None:
         return [f"[mesh] expert={ranks}: {family} has no experts; use mesh.expert=1 mesh.fsdp=-1"]
-    # Sizes of a layer and of an expert's matrix.
+    # The sizes of one layer and of one expert's matrix.
     experts, numbers = mixture.n_expert, mixture.d_model * mixture.d_ff
 
     def fits(size: int) -> bool:
@@ -131,12 +132,12 @@ def or_list(numbers: Sequence[int]) -> str:
 
 
 def worlds(shards: int) -> list[int]:
-    """Return the numbers of ranks with the bits of one process: the divisors of the number of logical shards."""
+    """Return the numbers of ranks that give the bits of one process: the divisors of the number of logical shards."""
     return [1 << power for power in range(shards.bit_length())]
 
 
 def fit_mesh(mesh: MeshConfig, world: int, shards: int, logical_shards: int, batch_size: int) -> Mesh:
-    """Return the mesh of `world` ranks; raise UserError if it does not fit them, or they do not fit the batch.
+    """Return the mesh of `world` ranks; raise UserError if mesh, ranks and batch do not fit together.
 
     shards: logical shards in use: the largest power of two up to logical_shards and batch_size.
     """

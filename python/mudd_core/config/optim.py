@@ -25,7 +25,7 @@ DECAYS = {
 
 
 def _settings() -> dict[str, list[tuple[str, _core.OptimizerSetting]]]:
-    """Return, for each config field, the optimizers that read it, each with its setting."""
+    """Return, for each config field, the optimizers that read it, each with the setting that it reads."""
     found: dict[str, list[tuple[str, _core.OptimizerSetting]]] = {}
     for spec in _core.optimizer_specs():
         for one in spec.settings:

@@ -20,13 +20,13 @@ from mudd_core.config.suggest import nearest_field
 class Origin:
     """The origin of a field's value."""
 
-    default: object  # of the grammar
-    file: str  # file that set it; empty if none did
-    word: str  # argument of the command line, or VARIABLE=value of the environment; empty if neither did
+    default: object  # default value in the grammar
+    file: str  # the file that set the value; empty if no file did
+    word: str  # the argument or VARIABLE=value of the environment that set it; empty if neither did
 
 
 class Key(NamedTuple):
-    """A key of an original program, as --explain prints it."""
+    """A key of an original program, in the form that --explain prints."""
 
     text: str
     fields: tuple[str, ...]

@@ -25,8 +25,9 @@ from mudd_core.config.suggest import nearest, nearest_field, nearest_option
 from mudd_core.config.values import flag, number, whole
 
 AnyConfig = TypeVar("AnyConfig", bound="Sections")
-# A leaf name in several sections means the first of these: --seed is train.seed, --vocab-size is data.vocab_size.
-# Fields of lora have no short names: --rank would be confused with --ranks, and --dropout is another program's option.
+# If several sections have a field of this name, the first of these sections is meant: --seed is train.seed,
+# --vocab-size is data.vocab_size. Fields of lora have no short names: --rank would be confused with --ranks, and
+# --dropout is another program's option.
 _SECTIONS = (
     "train",
     "data",
@@ -83,7 +84,7 @@ def field_path(name: str, infos: Sequence[FieldInfo], first: str = "") -> str | 
     name = name.replace("-", "_")
     if any(info.path == name for info in infos):
         return name
-    if any(info.path.startswith(f"{name}.") for info in infos):  # a section: --data is not mesh.data
+    if any(info.path.startswith(f"{name}.") for info in infos):  # a section's name: --data is not mesh.data
         return None
     section, _, leaf = name.rpartition(".")
     hits = {}
@@ -119,7 +120,7 @@ def _dashed(
 
 
 def _plain(item: Argument, known: Sequence[str]) -> Override:
-    """Parse `path=v`, `+path=v` or `++path=v`."""
+    """Parse `path=v`, `+path=v` or `++path=v` without a leading dash."""
     word = item.raw
     if item.mark == "~":
         raise UserError(f"[arguments] {word}: a field cannot be removed; set another value")
@@ -133,7 +134,7 @@ def _plain(item: Argument, known: Sequence[str]) -> Override:
 
 
 def named_in(words: Sequence[str], path: str) -> str:
-    """Return the FILE.py:NAME that the arguments assign to a field, in any grammar; empty if there is none."""
+    """Return the FILE.py:NAME that the arguments assign to a field, in any grammar; empty if none does."""
     names = (path, "family") if path == FAMILY else (path,)
     found = ""
     for item, value in with_values(words):
@@ -169,7 +170,7 @@ _OLD_MICRO_BATCH = re.compile(r"micro[_-]batch(?![_-]size)")
 
 
 def _with_shards_in_a_run(config: AnyConfig, shards: int) -> AnyConfig:
-    """Return the config with train.micro_batch as in earlier versions; print a note about its new name."""
+    """Return the config with train.micro_batch as earlier versions meant it; print a note about its new name."""
     size = config.train.sequences_of(shards)
     print(f"note: train.micro_batch={shards} counts shards; train.micro_batch_size={size} counts sequences")
     return replace_path(config, "train.micro_batch_size", size)
@@ -182,9 +183,10 @@ def apply_overrides(config: AnyConfig, overrides: Sequence[Override]) -> AnyConf
     families = [item.text for item in overrides if item.path == FAMILY and split_name(item.text)]
     config = in_asked_family(config, "".join(families[-1:]))
     before, fields, old_micro_batch = config.model, set[str](), -1
-    infos = {info.path: info for info in walk(config)} if overrides else {}  # an override changes only values
+    # an override changes values only, never the set of fields
+    infos = {info.path: info for info in walk(config)} if overrides else {}
     for item in overrides:
-        # An alias needs its section here: only `--leaf` guesses the section of an ambiguous name.
+        # Here an alias needs its section; only `--leaf` may leave the section out.
         path = field_path(item.path, list(infos.values())) if "." in item.path else item.path
         if path is None or path not in infos:
             known = field_path(item.path, list(infos.values()))
@@ -199,7 +201,7 @@ def apply_overrides(config: AnyConfig, overrides: Sequence[Override]) -> AnyConf
             old_micro_batch = int(value) if _OLD_MICRO_BATCH.search(item.word) else -1
         config = replace_path(config, path, value)
         fields |= {path.removeprefix("model.")} if path.startswith("model.") else set()
-    if old_micro_batch >= 0:  # now the batch and its shards are known
+    if old_micro_batch >= 0:  # now the batch and its logical shards are known
         config = _with_shards_in_a_run(config, old_micro_batch)
     require_consistent(config, before, fields)
     return config

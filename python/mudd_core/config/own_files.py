@@ -1,7 +1,7 @@
 """User files that a config field names as FILE.py:NAME: an architecture, an optimizer, a reader.
 
-importlib runs a file once for each content, from the same bytes whose hash is recorded. A file runs only if a command
-or a program names it. A saved config alone never runs one: its values are held back until a command names them.
+importlib runs a file once per content, from exactly the bytes whose hash is recorded. A file runs only if a command
+or a program names it. A saved config alone never runs a file: its files are held back until a command names them.
 """
 
 from __future__ import annotations
@@ -21,12 +21,15 @@ from typing import NoReturn
 from mudd_core.base.errors import UserError, in_one_line
 from mudd_core.base.regular_files import read_bytes
 
-files_read: list[Path] = []  # configs and user files that were run, in this order
+files_read: list[Path] = []  # configs and user files that have run, in this order
 
 
 @dataclass(frozen=True)
 class OwnFile:
-    """A file that has been run. key: the config field; file: the path as named; text: its bytes."""
+    """A file that has been run.
+
+    key: the config field. file: the path that the user wrote. text: the bytes of the file.
+    """
 
     key: str
     file: str
@@ -78,8 +81,8 @@ def split_name(value: str) -> tuple[str, str] | None:
 def run_own(key: str, value: str, text: bytes | None = None) -> OwnFile:
     """Run the file of FILE.py:NAME, unless these bytes have been run under this name already.
 
-    text: its bytes, if they come from a run's copy or from rank 0. Raise UserError, one line, for a file that is
-    missing or fails.
+    text: the bytes of the file, if they come from a run's copy or from rank 0. Raise UserError, one line, for a file
+    that is missing or fails.
     """
     found = split_name(value)
     if found is None or not found[1].isidentifier():
@@ -95,7 +98,7 @@ def run_own(key: str, value: str, text: bytes | None = None) -> OwnFile:
 
 
 def pin(key: str, value: str, text: bytes) -> None:
-    """Run these bytes as FILE.py:NAME, and make file_of return them from now on, whatever is on disk."""
+    """Run these bytes as FILE.py:NAME. From now on file_of returns them, even if the file on disk differs."""
     _pinned[key, value] = run_own(key, value, text)
 
 
@@ -106,7 +109,7 @@ def offer(key: str, value: str, read: Callable[[], bytes]) -> None:
 
 
 def hold_back(key: str, value: str) -> None:
-    """Record a FILE.py:NAME of a saved config: the file on disk does not run before a command names it."""
+    """Record that a saved config has FILE.py:NAME. The file on disk does not run before a command names it."""
     found = split_name(value)
     known = (key, value) in _named or found is None or any(one[:2] == (key, found[0]) for one in _run)
     if not known:
@@ -171,7 +174,7 @@ def _executed(key: str, file: str, text: bytes, name: str) -> OwnFile:
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
     own = OwnFile(key, file, text, module)
-    sys.modules[name] = module  # dataclasses and type hints look the module up there
+    sys.modules[name] = module  # dataclasses and type hints look up the module there
     _running[name] = own
     _show_lines(own)
     try:
@@ -200,7 +203,9 @@ def fault_in_own_file(error: BaseException) -> str | None:
         and isinstance(error, ValueError | TypeError)
         and str(error).startswith("[custom]")
     ):
-        return f"{', '.join(by_file)}: {in_one_line(error)}"  # error in the result of a function of mc.custom
+        return (
+            f"{', '.join(by_file)}: {in_one_line(error)}"  # an error in the result of a function of mc.custom
+        )
     if not frames:
         return None
     last = frames[-1]

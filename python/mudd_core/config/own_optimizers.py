@@ -1,4 +1,4 @@
-"""User optimizers: Python functions that are entered in the table of the core's optimizers."""
+"""User optimizers: Python functions that are added to the core's table of optimizers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _Update = TypeVar("_Update", bound=UpdateFunction)
 
 @dataclass(frozen=True)
 class OwnOptimizer:
-    """A user's optimizer; file: its source, if one was named."""
+    """A user's optimizer. file: the source file, if the user named one."""
 
     name: str
     update: UpdateFunction
@@ -32,7 +32,7 @@ class OwnOptimizer:
     file: OwnFile | None
 
     def enter(self) -> None:
-        """Enter the optimizer in the table under its name."""
+        """Add the optimizer to the core's table under its name."""
         SPECS[self.name] = _core.add_own_optimizer(
             self.name, partial(_checked, self), list(self.state), self.settings, self.whole
         )
@@ -65,9 +65,9 @@ def register_optimizer(update: _Update, *, state: Sequence[str] = ("m",), whole:
 
     update: `update(w, g, state, lr)` on float32 arrays changes w in place or returns the new weights. Its state is a
     dict of the one or two named arrays, initially zero, and the scalars step (from 1), decay (fraction of w to
-    subtract) and eps. Its keyword arguments are set from the fields optim.<name>. By default the arrays are runs of
-    weights of any length, and the update must be elementwise. whole: the arrays are the matrices of blocks; adamw
-    updates the rest.
+    subtract) and eps. Its keyword arguments are set from the fields optim.<name>. By default the arrays are parts of
+    the weights of any length, so the update must be elementwise. whole: the arrays are whole matrices of blocks; adamw
+    updates the other parameters.
     """
     name = str(getattr(update, "__name__", ""))
     settings = _settings(update)
@@ -115,7 +115,7 @@ def _settings(update: UpdateFunction) -> dict[str, bool | int | float]:
 
 
 def named_optimizer(name: str, text: bytes | None = None) -> OwnOptimizer:
-    """Return the optimizer FILE.py:NAME after running its file; text: its bytes, if they do not come from the disk."""
+    """Return the optimizer FILE.py:NAME after running its file. text: the bytes of the file; None: read the file."""
     own = run_own(KEY, name, text)
     found = _versions.get((name, own.sha256))
     if found is None:
@@ -136,17 +136,17 @@ def run_named_optimizer(name: str) -> None:
 
 
 def own_optimizer(name: str) -> OwnOptimizer | None:
-    """Return the user's optimizer of this name, else None."""
+    """Return the user's optimizer of this name; None if there is none."""
     return _current.get(name)
 
 
 def own_optimizers() -> list[OwnOptimizer]:
-    """Return all user optimizers registered in this process."""
+    """Return all optimizers that users registered in this process."""
     return list(_current.values())
 
 
 def name_fault(name: str) -> str | None:
-    """Return the fault of optim.name=FILE.py:NAME; None if its file has been run, and for other names."""
+    """Return the error of optim.name=FILE.py:NAME; None if its file has been run, or for a name in another form."""
     if split_name(name) is None or name in SPECS:
         return None
     return (
@@ -156,7 +156,7 @@ def name_fault(name: str) -> str | None:
 
 
 def slow_note(name: str) -> str:
-    """Return a note for the user about an optimizer in Python; empty for one of the core."""
+    """Return a note for the user about the speed of a Python optimizer; empty for an optimizer of the core."""
     if name not in _current:
         return ""
     return (

@@ -10,19 +10,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-KEY = "data.pipeline"  # the name of a pipeline below, or a user's reader
+KEY = "data.pipeline"  # the field that names a pipeline below, or a user's reader
 
 
 @dataclass(frozen=True)
 class PipelineSpec:
     """The properties of a pipeline that settings depend on.
 
-    protocol: of its validation, a name of PROTOCOLS. earlier_protocol: meaning of `auto` in earlier versions, which
-    their runs keep. ids_alone: needs no tokenizer. shuffles: with data.shuffle=auto. cursor_members: keys of a stream's
-    position in a checkpoint; empty if data.cache=stream is not supported. by_number: a stream reads documents in its
-    own order. endless: has no end of an epoch. mixes_epochs: its order depends on data.epochs. plain_text: also reads
-    plain text files. conversations: records contain messages instead of a text. folder: the files of a folder that are
-    read. leaves_out: sequences may have ignored targets. has_records: data.bad_records=drop skips unreadable records.
+    protocol: the protocol of its validation, a name of PROTOCOLS. earlier_protocol: the meaning of `auto` in earlier
+    versions, which runs of these versions keep. ids_alone: needs no tokenizer. shuffles: data.shuffle=auto means on.
+    cursor_members: keys of a stream's position in a checkpoint; empty if data.cache=stream is not supported. by_number:
+    a stream reads documents by index, in another order than the files have. endless: epochs have no end. mixes_epochs:
+    its order depends on data.epochs. plain_text: also reads plain text files. conversations: records contain messages
+    instead of a text. folder: selects the files of a folder that are read. leaves_out: sequences may have ignored
+    targets. has_records: data.bad_records=drop skips unreadable records.
     """
 
     name: str
@@ -106,11 +107,11 @@ def listed(specs: Iterable[PipelineSpec], last: str) -> str:
 
 @dataclass(frozen=True)
 class EvalProtocol:
-    """A protocol: the sequences to validate, and the form of their mean.
+    """A validation protocol: the sequences that are evaluated, and the kind of mean over them.
 
-    mean: over all targets, of batches over their positions, or the latter divided by the mean weight. last: treatment
-    of an incomplete batch. counts: unit of eval.documents: sequences, ends of documents inside sequences, or documents
-    before they are split. validates_all: the command `validate` ignores eval.max_batches.
+    mean: over all targets, over batches of their means over positions, or the latter divided by the mean weight. last:
+    the treatment of an incomplete batch. counts: unit of eval.documents: sequences, ends of documents inside sequences,
+    or documents before they are split. validates_all: the command `validate` ignores eval.max_batches.
     """
 
     name: str
@@ -120,7 +121,7 @@ class EvalProtocol:
     validates_all: bool = False
 
 
-WHOLE_BATCHES = "whole_batches"  # of each group of files, as in MUDDFormer's program
+WHOLE_BATCHES = "whole_batches"  # only whole batches of each group of files, as in MUDDFormer's program
 _PROTOCOLS = (
     EvalProtocol("text", counts="ends"),
     EvalProtocol(WHOLE_BATCHES),

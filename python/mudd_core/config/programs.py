@@ -1,4 +1,4 @@
-"""The original programs: each is a folder of mudd_core/programs, found by its name, as pipelines are found."""
+"""The original programs. Each is a folder of mudd_core/programs, found by its name like a pipeline."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _Part = TypeVar("_Part")
 
 
 class Programs(Generic[_Part]):
-    """The original programs, as a layer sees them that reads the part `_Part` of each."""
+    """The original programs, for a layer that reads the part `_Part` of each."""
 
     def named(self, name: str) -> _Part | None:
-        """Return the program of this name; None for a name that is none.
+        """Return the program of this name; None if there is none.
 
-        A program is imported when it is first asked for, so that a run without one imports none.
+        A program is imported on first use, so a run without original programs imports none.
         """
         if name not in NAMES:
             return None

@@ -72,7 +72,7 @@ def _sections(config: Sections) -> list[str]:
 
 
 def _section(config: Sections, name: str, value: Value) -> DataclassInstance:
-    """Return the new section: of the same type, or of any family for the model."""
+    """Return the new section. It has the same type as before; a model may be of any family."""
     wanted = type(getattr(config, name))
     found = section_of(wanted, value, name) if isinstance(value, Mapping) else value
     of_model = name == "model" and hasattr(found, "family")
@@ -96,7 +96,7 @@ def _field(config: Sections, name: str) -> FieldInfo:
 
 def _scalar(info: FieldInfo, value: Value) -> Scalar:
     """Return the value in the field's type: a NumPy scalar as a Python one, a path as a string."""
-    item = getattr(value, "item", None)  # without importing NumPy
+    item = getattr(value, "item", None)  # recognises NumPy scalars without importing NumPy
     plain = item() if callable(item) else value
     plain = os.fspath(plain) if isinstance(plain, os.PathLike) and info.kind is str else plain
     if not isinstance(plain, int | float | str):

@@ -1,4 +1,4 @@
-"""Rules between the fields of a config, once single fields are valid; one message for each broken rule."""
+"""Rules between the fields of a config, checked once single fields are valid. Each broken rule gives one message."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mudd_core.config.schema import Sections, StartConfig
 from mudd_core.config.train import profile_window, save_steps
 from mudd_core.config.tune import last_blocks
 
-_MOST_TOKENS = 2**31 - 1  # ids of a batch: their number must fit into 32 bits
+_MOST_TOKENS = 2**31 - 1  # ids of a batch; their number must fit into 32 bits
 
 
 def faults_between(config: Sections) -> list[str]:
@@ -95,7 +95,7 @@ def _train_faults(config: Sections) -> list[str]:
 
 
 def _spelling_faults(config: Sections) -> list[str]:
-    """Return the faults of structured strings: train.profile, train.save_at and optim.groups."""
+    """Return the errors in structured strings: train.profile, train.save_at and optim.groups."""
     train, optim, faults = config.train, config.optim, list[str]()
     if train.profile:
         try:
@@ -153,7 +153,7 @@ def _validation_faults(config: Sections) -> list[str]:
 def _path_faults(config: Sections) -> list[str]:
     paths = {"data.cache_dir": mapped(config.data.cache_dir, config.storage.map)}
     source = readable(config.start.load_parameters_path, config.storage.map)
-    if not is_bucket(source):  # a run there is downloaded at the start
+    if not is_bucket(source):  # a run in a bucket is downloaded at the start
         paths["start.load_parameters_path"] = source
     return [f"{name}: {fault}" for name, path in paths.items() if (fault := url_fault(path))]
 

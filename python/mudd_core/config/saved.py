@@ -24,7 +24,10 @@ from mudd_core.config.train import MICRO_BATCH_SIZE
 
 
 def to_dict(config: Config) -> JsonObject:
-    """Return nested plain values; `model` includes its family, and a protocol is named if `auto` once meant another."""
+    """Return nested plain values; `model` includes its family.
+
+    A protocol is named explicitly if `auto` meant another one in earlier versions.
+    """
     values = dataclasses.asdict(config)
     if spec_of(config.data.pipeline).earlier_protocol:
         values["eval"]["protocol"] = protocol_of(config)
@@ -65,7 +68,7 @@ def _build(cls: type, raw: Json, path: str) -> object:
         raise UserError(f"[config] {path or 'config'}: expected a JSON object, got {type(raw).__name__}")
     if path == "model" and "family" not in raw:
         raise UserError(f"[config] model.family: expected one of {', '.join(FAMILIES)}, got None")
-    if path:  # sections are not nested
+    if path:  # a field inside a section; sections are not nested
         return section_of(cls, raw, path, saved=True)
     hints = typing.get_type_hints(cls)
     values: dict[str, object] = {}
@@ -76,7 +79,7 @@ def _build(cls: type, raw: Json, path: str) -> object:
 
 
 def _hold_back_code(raw: Json) -> None:
-    """Prevent files named in this config from running before a command names them."""
+    """Prevent the files named in this config from running until a command names them."""
     for key in (FAMILY, OPTIMIZER, READER):
         section, _, name = key.partition(".")
         values = raw.get(section) if isinstance(raw, Mapping) else None
@@ -88,7 +91,8 @@ def _hold_back_code(raw: Json) -> None:
 def from_dict(raw: Json) -> Config:
     """Return the config of `to_dict`; absent fields have their default, unknown ones raise UserError.
 
-    If `to_dict` names a pipeline's protocol today, `auto` in a saved config means the protocol of earlier versions.
+    to_dict now names the protocol of some pipelines; for these, `auto` in a saved config means the protocol of earlier
+    versions.
     """
     config = _build(Config, raw, "")
     assert isinstance(config, Config)
@@ -123,7 +127,7 @@ def differences(saved: Config, asked: Config) -> list[Difference]:
     for path in [*new, *(name for name in old if name not in new)]:
         left = old[path].value if path in old else None
         right = new[path].value if path in new else None
-        if path == "eval.protocol" and right == "auto":  # the run's own value
+        if path == "eval.protocol" and right == "auto":  # `auto` means the run's own value
             continue
         if left != right:
             found.append(Difference(path, left, right, (new.get(path) or old[path]).free_on_resume))
@@ -133,7 +137,7 @@ def differences(saved: Config, asked: Config) -> list[Difference]:
 def merge_for_resume(saved: Config, asked: Config) -> tuple[Config, list[Difference]]:
     """Return the saved config with the requested values of free fields, and the list of changed fields.
 
-    Raise UserError with the list if a field differs that would change training.
+    Raise UserError with the list of fields that differ although they affect training.
     """
     changed = differences(saved, asked)
     fixed = [change for change in changed if not change.free_on_resume]

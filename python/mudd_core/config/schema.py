@@ -96,7 +96,7 @@ class SampleConfig:
         low=0.0,
         high=1.0,
         free=True,
-    )  # above 0: check.py
+    )  # must be above 0; check.py has the rule
     max_tokens: int = opt(200, "most new tokens", "tokens", low=1, free=True)
     seed: int = opt(0, "seed of the random draws", low=0, high=_SEEDS, free=True)
     window: str = opt(
@@ -129,7 +129,10 @@ class SampleConfig:
 
 @dataclass(frozen=True)
 class StartConfig:
-    """Weights that a new run starts from instead of random ones; with tune.method=lora, the base of every start."""
+    """The weights from which a new run starts, instead of random ones.
+
+    With tune.method=lora, the base of every start.
+    """
 
     load_parameters_path: str = opt(
         "",
@@ -196,12 +199,13 @@ class Sections:
 
     @property
     def bound_fields(self) -> tuple[str, ...]:
-        """Fields that are declared free but may not change on resume with this config's other values."""
+        """Fields that are free in general, but with this config's other values may not change on resume."""
         return (MICRO_BATCH_SIZE,) if self.loss.normalize == "micro_mean" else ()
 
     def target_counts_at(self, step: int) -> bool:
         """Return True if a validation at `step` is in the MLPerf log and compared with eval.target_loss."""
-        # The benchmark's program does both at multiples of log_frequency; runs without log.mllog at every validation.
+        # The benchmark's program logs and compares at multiples of log_frequency; runs without log.mllog at every
+        # validation.
         return not self.log.mllog or step % self.train.log_every == 0
 
     @property

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Assigned: TypeAlias = "bool | int | float | str | tuple[str, ...] | None"
 
-RENAMED = {"train.micro_batch"}  # fields of earlier versions that the dataclass converts
+RENAMED = {"train.micro_batch"}  # fields of earlier versions, which the dataclass converts
 
 
 def section_of(cls: type, raw: Mapping[str, object], path: str, *, saved: bool = False) -> object:

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from mudd_core.config.fields import FieldInfo
 from mudd_core.config.foreign import NOTES, SETTINGS
 
-FAIR = 0.7  # minimum similarity of a suggestion: `--version` and `precision` have 0.63
-_NEAR = 0.1  # bonus for the same section, or for a field
+FAIR = 0.7  # minimum similarity of a suggestion; `--version` and `precision` have 0.63
+_NEAR = 0.1  # bonus for a name in the same section, or for a field
 
 
 def likeness(one: str, other: str) -> float:
@@ -52,7 +52,7 @@ def nearest_option(name: str, infos: Sequence[FieldInfo], options: Iterable[str]
         (like, like, word) for like, word in others
     ]
     typed = "--" + name.lstrip("-").replace("_", "-")
-    ranked = [found for found in ranked if found[2] != typed]  # the rejected name itself
+    ranked = [found for found in ranked if found[2] != typed]  # excludes the rejected name itself
     _, like, word = max(ranked, default=(0.0, 0.0, ""), key=lambda found: found[0])
     return _question((like, word))
 
@@ -62,12 +62,12 @@ def foreign_name(name: str, infos: Sequence[FieldInfo]) -> str | None:
     plain = name.lstrip("-").replace("-", "_").lower()
     theirs = plain if plain in SETTINGS else plain.replace(".", "_")
     if theirs not in SETTINGS:
-        theirs = plain.rpartition(".")[2]  # trainer.max_epochs
-    return theirs if theirs in SETTINGS and infos else None  # no fields: a tool that has only options
+        theirs = plain.rpartition(".")[2]  # the last part, as in trainer.max_epochs
+    return theirs if theirs in SETTINGS and infos else None  # without fields, a tool has only options
 
 
 def _setting(name: str, infos: Sequence[FieldInfo], *, dashed: bool = False) -> str | None:
-    """Return question and note for a setting of another program, empty if it has neither; None for other names."""
+    """Return question and note for another program's setting; empty if it has neither, None for other names."""
     if (theirs := foreign_name(name, infos)) is None:
         return None
     note = f"; {NOTES[theirs]}" if theirs in NOTES else ""
@@ -77,7 +77,7 @@ def _setting(name: str, infos: Sequence[FieldInfo], *, dashed: bool = False) -> 
 
 
 def _ours(ours: str, infos: Sequence[FieldInfo], *, dashed: bool) -> str:
-    """Return the question that suggests our field or option; empty for a field that the config does not have."""
+    """Return the question that suggests a mudd_core field or option; empty for a field that the config lacks."""
     if ours.startswith("--"):
         return _question((1.0, ours))
     leaf = ours.rpartition(".")[2]

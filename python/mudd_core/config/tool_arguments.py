@@ -1,4 +1,4 @@
-"""Arguments of a tool (a command with its own options): one screen of help, and the usual form of errors."""
+"""Parse the arguments of a tool, which is a command with its own options. Help fits one screen."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _EXAMPLES = {
     "check|transfer": "check",
     "RUN": _RUN,
 }
-_REQUIRED = "the following arguments are required: "  # start of argparse's message
+_REQUIRED = "the following arguments are required: "  # the start of argparse's message
 FIELDS = "Other arguments set fields of the config, like {example}; `{program} --help=all` lists them."
 
 
@@ -69,7 +69,7 @@ class ToolArguments(argparse.ArgumentParser):
         """Create the parser. tool: name of the command. text: its description. fields: an example override, if it
         accepts any.
 
-        run: the option whose value may be typed alone, such as the folder of a run.
+        run: the option whose value may be passed without the option, such as the folder of a run.
         """
         called = " ".join(program())
         note = FIELDS.format(example=fields, program=called) if fields else ""
@@ -115,7 +115,7 @@ class ToolArguments(argparse.ArgumentParser):
         return options
 
     def _with_run(self, words: list[str]) -> list[str]:
-        """Return the arguments with the option inserted before a bare folder; raise UserError for a bare config."""
+        """Return the arguments, with the option inserted before a bare folder; raise UserError for a bare config."""
         self._typed = words
         arguments, found, given = Arguments(words), list[str](), False
         for item in arguments:
@@ -158,13 +158,13 @@ class ToolArguments(argparse.ArgumentParser):
         self.error(f"{_REQUIRED}{option}")
 
     def _missing_run(self, missing: Sequence[str]) -> list[str]:
-        """Return an example run if the command needs one and names neither a run nor a config."""
+        """Return an example run, if the command needs a run and its arguments name neither a run nor a config."""
         typed = map(argument, self._typed)
         named = any(item.option in ("--config", self._run) or is_plain(item) for item in typed)
         return [] if named or not self._run or {"--config", "RUN", self._run} & set(missing) else [_RUN]
 
     def _with_target(self, missing: Sequence[str]) -> tuple[list[str], list[str]]:
-        """Return (other arguments, --to) if --to is missing and a second bare folder or --out was typed instead."""
+        """Return (other arguments, --to) if --to is missing, and a second folder or --out was passed instead."""
         typed = list(self._typed)
         if list(missing) != ["--to"]:
             return typed, []

@@ -19,7 +19,7 @@ def shards_per_run(batch_size: int, shards: int, micro_batch_size: int) -> int:
 
 
 def save_steps(text: str) -> frozenset[int]:
-    """Parse the steps of train.save_at; raise ValueError if malformed."""
+    """Parse the steps of train.save_at; raise ValueError if the string is malformed."""
     parts = [part.strip() for part in text.split(",")] if text.strip() else []
     if not all(part.isascii() and part.isdecimal() and int(part) <= LARGEST for part in parts):
         raise ValueError(f"expected steps separated by commas, such as 0,1,2,4, got {text!r}")
@@ -27,7 +27,7 @@ def save_steps(text: str) -> frozenset[int]:
 
 
 def profile_window(text: str) -> tuple[int, int]:
-    """Parse FROM and TO of train.profile; raise ValueError if malformed."""
+    """Parse FROM and TO of train.profile; raise ValueError if the string is malformed."""
     first, _, last = text.partition(":")
     if not (first.isdecimal() and last.isdecimal() and int(first) < int(last)):
         raise ValueError(f"expected FROM:TO, two steps in order, got {text!r}")
@@ -217,14 +217,14 @@ class TrainConfig:
         later=True,
     )
     profile: str = opt("", "FROM:TO: write a trace of the steps after FROM up to TO; empty = none", free=True)
-    # The same value in logical shards: name and unit of the field in earlier versions.
+    # The same value in logical shards, as earlier versions named and measured it.
     micro_batch: InitVar[int] = -1
 
     def __post_init__(self, micro_batch: int) -> None:
         if isinstance(self.trainable, str) and self.trainable.strip() == "*":
             object.__setattr__(self, "trainable", "")
         names = {"float32": "fp32", "bfloat16": "bf16"}
-        # One name, so that a resume finds no change.
+        # Replace an alias by one name, so that a resume finds no change.
         if isinstance(self.precision, str) and self.precision in names:
             object.__setattr__(self, "precision", names[self.precision])
         if micro_batch == -1:
@@ -240,7 +240,7 @@ class TrainConfig:
         return min(self.logical_shards, 1 << (max(1, self.batch_size).bit_length() - 1))
 
     def ends_period(self, every: int, step: int) -> bool:
-        """Return True if update `step` ends a period of `every` updates; 0: never."""
+        """Return True if update `step` ends a period of `every` updates; if `every` is 0, no update does."""
         counted = step - self.period_start
         return every > 0 and counted > 0 and counted % every == 0
 

@@ -41,7 +41,7 @@ class LoraConfig:
         low=0.0,
         high=1.0,
         later=True,
-    )  # below 1: rules.py
+    )  # must be below 1; rules.py has the rule
     init: str = opt(
         "default",
         "initial values: default = A random, B zero; pissa = the largest singular values of W, "

@@ -2,7 +2,7 @@
 
 Every function has an argument `name`, shown in messages as `[place] name`, and raises UserError (a ValueError) with
 `name: expected X, got Y`. With an empty name the message is `expected X, got Y`, for a caller that adds its own.
-strings: accept strings that spell a value, as on a command line; in a JSON file "3" is not a number.
+strings: True accepts a string that spells a value, as on a command line. In a JSON file, "3" is not a number.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.types import Json
 
 KINDS: dict[type, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "a string"}
-LARGEST_COUNT = 2**62  # of values that the core stores in 64 bits
+LARGEST_COUNT = 2**62  # largest value of fields that the core stores in 64 bits
 _FLAGS = {
     "true": True,
     "1": True,
@@ -25,8 +25,8 @@ _FLAGS = {
     "no": False,
     "off": False,
 }
-_LONGEST = 60  # characters of a value in a message
-_MOST_BITS = 256  # of a whole number in a message
+_LONGEST = 60  # longest value in a message, in characters
+_MOST_BITS = 256  # bits of the largest integer that a message shows
 
 
 def shown(value: object) -> str:
@@ -117,7 +117,7 @@ def wholes(name: str, value: str) -> list[int]:
 
 
 def spelled(value: Json) -> Json:
-    """Return the number that a string spells, or the value unchanged: YAML reads 1e-5, without a point, as a string."""
+    """Return the number that a string spells, or the value unchanged. YAML reads 1e-5, without a point, as a string."""
     found = _number(value, strings=True) if isinstance(value, str) and value[:1] in "+-.0123456789" else None
     return value if found is None else _real(found)
 
@@ -141,7 +141,7 @@ def _number(value: Json, strings: bool) -> int | float | None:
 def _real(value: float) -> float:
     try:
         return float(value)
-    except OverflowError:  # of an integer too large for a float
+    except OverflowError:  # an integer is too large for a float
         return math.inf if value > 0 else -math.inf
 
 

@@ -1,15 +1,15 @@
-"""Accuracy: the fraction of targets whose logit is the largest, the first of equal ones."""
+"""Accuracy: the fraction of targets that have the largest logit. Among equal logits, the first one is the largest."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-SAMPLE_ACCURACY = "sample_accuracy"  # among the metrics of a step: the mean over its sequences
+SAMPLE_ACCURACY = "sample_accuracy"  # key in the metrics of a step: the mean accuracy of its sequences
 
 
 def step_accuracy(sums: Sequence[float], targets: float, sequences: int) -> dict[str, float]:
-    """Return the accuracy metrics of a step. sums: over sequences, from cross_entropy; targets: counted ones of the
-    step.
+    """Return the accuracy metrics of a step. sums: the sums over sequences from cross_entropy. targets: the number of
+    counted targets in the step.
     """
     guessed, shares = sums
     return {"accuracy": float(guessed / max(1.0, targets)), SAMPLE_ACCURACY: float(shares / sequences)}

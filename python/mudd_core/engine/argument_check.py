@@ -58,10 +58,10 @@ def checked_weight(name: str, value: npt.ArrayLike, shape: Sequence[int]) -> Arr
     """
     try:
         array = np.asarray(value)
-    except ValueError as error:  # rows of different lengths
+    except ValueError as error:  # the rows have different lengths
         raise ValueError(f"[model] {name}: expected an array of shape {tuple(shape)}: {error}") from None
     is_weight = array.dtype in (dtypes.BF16, np.float16, np.float32)
-    # A list is converted, an array is not.
+    # A list is converted, but an array is not.
     if not is_weight and (array is value or array.dtype.kind not in "fiu"):
         raise TypeError(f"[model] {name}: expected numbers as float32 or float16, got {array.dtype}")
     if array.shape != tuple(shape):
@@ -97,5 +97,5 @@ def _example(name: str) -> str:
 
 
 def kind_of(value: object) -> str:
-    """Return the description of a wrong value for a message: its type, or the string itself."""
+    """Return a description of a wrong value for a message: its type, or a string itself."""
     return f"the string {value!r}" if isinstance(value, str) else f"a value of type {type(value).__name__}"

@@ -28,7 +28,10 @@ class BareModel:
     lora: LoraConfig | None
 
     def adapt(self, batch: Mapping[str, npt.ArrayLike]) -> Mapping[str, npt.ArrayLike]:
-        """Return a caller's batch as inputs, targets and optional arrays; models of original programs override this."""
+        """Return a caller's batch as inputs, targets and optional arrays.
+
+        Models of original programs override this method.
+        """
         return batch
 
     def checked(self, batch: Mapping[str, npt.ArrayLike]) -> tuple[dict[str, Array], tuple[str, ...]]:

@@ -14,8 +14,8 @@ from mudd_core.engine.memory import available_bytes
 
 _INT32 = np.iinfo(np.int32)
 OPTIONAL = ("positions", "segments", "key_mask")
-_MANY = 1 << 24  # ids; with fewer, the available memory is not checked
-_LEAST_BYTES = 64  # of activations, for each id
+_MANY = 1 << 24  # ids; for fewer, the available memory is not checked
+_LEAST_BYTES = 64  # bytes of activations per id
 
 
 def check_size(array: Array, place: str, name: str) -> None:
@@ -29,7 +29,7 @@ def check_size(array: Array, place: str, name: str) -> None:
 def _array(given: npt.ArrayLike, name: str) -> Array:
     try:
         return np.asarray(given)
-    except ValueError as error:  # sequences of different lengths
+    except ValueError as error:  # the sequences have different lengths
         raise ValueError(
             f"[model] {name}: expected rows of one length, got a ragged list; pad them (a negative target is ignored)"
         ) from error
@@ -38,7 +38,7 @@ def _array(given: npt.ArrayLike, name: str) -> Array:
 def checked_ids(tokens: npt.ArrayLike, name: str, config: ModelConfig) -> Int32:
     """Return ids [B, T] or [T] as int32 [B, T]; raise ValueError or TypeError if the model cannot use them.
 
-    name: of the argument, for errors; ids of `targets` may be negative.
+    name: the argument's name, for errors. The ids of `targets` may be negative.
     """
     given = _array(tokens, name)
     if given.dtype.kind in "US":
@@ -61,7 +61,7 @@ def checked_ids(tokens: npt.ArrayLike, name: str, config: ModelConfig) -> Int32:
     high = int(ids.max())
     if high >= config.vocab_size or (name != "targets" and int(ids.min()) < 0):
         raise ValueError(f"[model] {name}: expected ids in [0, {config.vocab_size}), got up to {high}")
-    if name == "targets":  # all negative targets mean the same: ignored
+    if name == "targets":  # every negative target means the same: ignored
         ids = np.maximum(ids, _INT32.min) if ids.dtype.kind == "i" else ids
     return np.ascontiguousarray(ids, dtype=np.int32)
 
@@ -93,7 +93,7 @@ def checked_batch(
         )
     optional = tuple(name for name in OPTIONAL if batch.get(name) is not None)
     given = {name: np.atleast_2d(_array(batch[name], name)) for name in ("inputs", "targets", *optional)}
-    for name, array in given.items():  # before any value is read
+    for name, array in given.items():  # sizes are checked before any value is read
         if given["inputs"].ndim == 2 and array.shape != given["inputs"].shape:
             raise ValueError(f"[model] {name}: expected shape {given['inputs'].shape}, got {array.shape}")
     arrays = {name: checked_ids(given[name], name, config) for name in ("inputs", "targets")}

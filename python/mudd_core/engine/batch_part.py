@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from mudd_core.base.errors import UserError
 from mudd_core.config.train import shards_per_run
 
-# The place of a non-finite value that none of this rank's nodes has.
+# The place of a non-finite value that is in none of this rank's nodes.
 BATCH_SUM = "the sum over the batch"
 
 
@@ -26,11 +26,11 @@ class BatchPart:
 
     @classmethod
     def of(cls, batch_size: int, shards: int, rank: int, world: int) -> BatchPart:
-        """Return the part of rank `rank` of `world`; at most `batch_size` ranks.
+        """Return the part of rank `rank` of `world` ranks, which may be at most `batch_size`.
 
         If the world size divides the number of shards, a rank processes an aligned group of shards, and the sums over
-        ranks continue the tree over shards. Otherwise (mesh.any_world) ranks have about equally many samples, which
-        is another tree, but the same in every run.
+        ranks continue the tree over shards. Otherwise (mesh.any_world) ranks have about equally many samples. This is
+        another tree, but the same one in every run.
         """
         if shards % world == 0:
             own, first, end = shards // world, rank * shards // world, (rank + 1) * shards // world
@@ -44,7 +44,7 @@ class BatchPart:
 
 
 def _sample_of(part: int, batch_size: int, parts: int) -> int:
-    """Return the first sample of a part; sizes differ by at most one, the larger parts come first."""
+    """Return the first sample of a part; sizes differ by at most one, and the larger parts come first."""
     return part * (batch_size // parts) + min(part, batch_size % parts)
 
 

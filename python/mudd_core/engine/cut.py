@@ -13,7 +13,7 @@ from mudd_core.engine.optimizer_groups import ParameterGroup
 
 @dataclass(frozen=True)
 class Cut:
-    """The shard of rank `owner` of `owners`.
+    """The shard of rank `owner` among `owners` ranks.
 
     holds_slices: there are several nodes, and a rank stores only its own slices of the weights. whole: names of the
     parameters whose matrices are not split, because their optimizer needs whole matrices.
@@ -29,7 +29,7 @@ class Cut:
         """Return the shard of this rank."""
         owner = (
             comm.node_rank * comm.nodes + comm.node
-        )  # ranks with the same index inside their nodes are neighbours
+        )  # ranks with the same index in their nodes are neighbours
         return cls(comm.world, owner, comm.nodes > 1, tuple(whole))
 
     def apply(self, store: _core.ParamStore) -> None:

@@ -1,4 +1,4 @@
-"""The engine of a training run: planned graphs, the one-call step, evaluation, state to save."""
+"""The engine of a training run: planned graphs, a training step in one call, evaluation, and the state to save."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 
 class Engine:
-    """A trainer of a model on the batches of a batcher or on given batches.
+    """Trains a model on the batches of a batcher, or on batches that the caller passes.
 
-    config: of the whole run. batcher: the training sequences (data.rows.Rows); None if each step passes its batch.
+    config: the config of the run. batcher: the training sequences (data.rows.Rows); None if each step passes its batch.
     parts: the optional arrays of the batches, if there is no batcher yet.
     """
 
@@ -40,12 +40,14 @@ class Engine:
         self.config, self.model, self.batcher = config, model, batcher
         self._parts: tuple[str, ...] = tuple(batcher.parts) if batcher is not None else parts
         self._graphs = TrainingGraphs(config, model)
-        self.model.evaluated_at_once = self._graphs.on_every_rank  # ranks may run it together
+        self.model.evaluated_at_once = (
+            self._graphs.on_every_rank
+        )  # ranks may evaluate this many sequences together
         self.groups = optimizer_groups(model.store, config.optim)
         assign_scales(model.store, config, self.groups)
         self._planned = self._graphs.plan(self._parts)
         self._step = self._graphs.step(self._planned, self.groups)
-        self._given: Mapping[str, Array] | None = None  # the batch of the last step, if the caller passed it
+        self._given: Mapping[str, Array] | None = None  # the batch of the last step, if the caller passed one
         self._steps: dict[tuple[str, ...], _core.TrainStep] = {self._parts: self._step}
         self._aux_loss = 0.0
         self._accuracy: dict[str, float] = {}
@@ -54,7 +56,7 @@ class Engine:
 
     @property
     def in_use(self) -> InUse:
-        """The lock of the model: a step writes its weights."""
+        """The lock of the model, because a step writes the weights."""
         return self.model.in_use
 
     @alone
@@ -69,10 +71,10 @@ class Engine:
     ) -> _core.StepReport:
         """Take one step with learning rate lr on batch `step` (from 0) of the batcher.
 
-        batch: used instead; arrays [train.batch_size, train.seq_len] (see Model.loss_and_gradients). limits: the
-        largest loss and gradient norm; above them the update is skipped. flags: bits; the report has the bits of all
-        ranks combined. settle: wait for the weights of other nodes; pass False if another step follows, which waits for
-        each weight when it reads it.
+        batch: arrays [train.batch_size, train.seq_len] to use instead of the batcher's (see Model.loss_and_gradients).
+        limits: the largest accepted loss and gradient norm; above either, the update is skipped. flags: bits; the
+        report has the bits of all ranks combined. settle: wait for the weights of other nodes; pass False if another
+        step follows, which waits for each weight when it reads it.
         """
         size, updates = self.config.train.batch_size, self.updates
         self._given = None
@@ -107,8 +109,8 @@ class Engine:
     def _step_with(self, parts: tuple[str, ...]) -> _core.TrainStep:
         """Return the step over graphs with these optional inputs."""
         if parts != self._parts:
-            self.settle()  # the weights of another step
-        if parts not in self._steps:  # another graph over the same weights and moments
+            self.settle()  # the weights that another step still exchanges
+        if parts not in self._steps:  # a new graph over the same weights and moments
             planned = self._graphs.plan(parts)
             self._steps[parts] = self._graphs.step(planned, self.groups, self._step.moment_planes)
         return self._steps[parts]
@@ -124,12 +126,12 @@ class Engine:
 
     @property
     def updates(self) -> int:
-        """Number of updates so far, without skipped ones."""
+        """The number of updates so far, without skipped ones."""
         return self._state.updates
 
     @property
     def exposed_seconds(self) -> float:
-        """Seconds of the last step in which this rank only communicated with other ranks, or waited for them.
+        """Seconds of the last step in which this rank did nothing but communicate with other ranks or wait for them.
 
         Gathers of sharded weights and exchanges of expert tokens are not included: the graph itself waits for these.
         """
@@ -150,15 +152,14 @@ class Engine:
 
     @alone
     def first_nonfinite(self, step: int) -> str:
-        """Return the name of the first node with a non-finite value in step `step`, the last one; runs it again,
-        slowly.
+        """Return the name of the first node with a non-finite value in step `step`, which must be the last step.
 
-        Only the samples of this rank are checked.
+        The step runs again, slowly. Only the samples of this rank are checked.
         """
         self.settle()
         given = self._given
         optional = self._rows.parts if given is None else [n for n in given if n not in ("inputs", "targets")]
-        self.executor.release()  # only one of the two graphs was requested, so free the other
+        self.executor.release()  # the caller needs only one of the two graphs, so free the other
         graphs, planned = self._graphs, self._graphs.plan(tuple(optional), check_finite=True)
         found = ""
         for run in range(graphs.runs):
@@ -168,23 +169,23 @@ class Engine:
                 planned.fill({name: array[row : row + graphs.samples] for name, array in given.items()})
             else:
                 source = self._rows.core
-                assert source is not None  # a step on Python arrays keeps references to them
+                assert source is not None  # a step on arrays of the caller keeps references to them
                 _core.fill_inputs(source, planned.executor, first)
             planned.executor.run(run, seed=self.config.train.seed, step=step, first_sample=first)
             found = found or str(planned.executor.first_non_finite())
             if found and self.model.store.holds_all:
-                break  # otherwise the ranks gather weights for every run together
+                break  # with sharded weights, ranks must gather weights for every run together
         return found or BATCH_SUM
 
     def last_batch(self, step: int) -> Mapping[str, Array]:
-        """Return all arrays of the batch of step `step`, the last one."""
+        """Return all arrays of the batch of step `step`, which must be the last step."""
         size = self.config.train.batch_size
         return self._rows.arrays(step * size, size) if self._given is None else self._given
 
     def state_parts(self, *, writable: bool = False) -> list[StatePart]:
         """Return views of the state in a checkpoint (see EngineState); all ranks call it together.
 
-        writable: to read a checkpoint into them; load_state must follow.
+        writable: make the views writable, to read a checkpoint into them; load_state must follow.
         """
         self.settle()
         return self._state.parts(writable=writable)
@@ -198,7 +199,7 @@ class Engine:
 
         The model may be planned without memory. weights: by name, in the types of the store.
         """
-        narrow = self.config.optim.moment_dtype == "bf16"  # its 16-bit words
+        narrow = self.config.optim.moment_dtype == "bf16"  # the 16-bit words of bf16 values
         return self._state.parts_of(weights, np.uint16 if narrow else np.float32)
 
     @alone
@@ -207,7 +208,7 @@ class Engine:
         self._state.load(parts)
 
     def state_tensors(self, *, writable: bool = False) -> dict[str, Array]:
-        """Return the parts by name; only in a run of one process, where each part is a whole tensor."""
+        """Return the parts by name. Use it only in a run of one process, in which each part is a whole tensor."""
         return whole_tensors(self.state_parts(writable=writable))
 
     def load_state_tensors(self, tensors: Mapping[str, Array]) -> None:
@@ -237,7 +238,7 @@ class Engine:
         return self._graphs.gradient_bytes(gradient_rows=gradient_rows)
 
     def packed_bytes(self, samples: int) -> int:
-        """Return the bytes of a node's packed copies if another rank runs `samples` samples at once; for a plan."""
+        """Return the bytes of a node's packed copies if another rank runs `samples` samples at once. Used in plans."""
         return self._graphs.packed_bytes(samples)
 
     def expert_report(self) -> dict[str, int]:
@@ -248,7 +249,7 @@ class Engine:
         """Limit the tokens of this rank's experts to `spare` bytes more than planned; a step raises UserError above
         that.
 
-        Without this call they may use all of their reserved addresses.
+        Without this call the tokens may use all of their reserved addresses.
         """
         unplanned = self.executor.arena_bytes - self.executor.likely_bytes
         if self.model.experts is not None and unplanned > 0:

@@ -10,16 +10,17 @@ from mudd_core.base.types import Array
 from mudd_core.config import ModelConfig, mixture_of
 from mudd_core.engine.planned import Planned
 
-_MOST = 1024  # most logical shards of a graph; in evaluation each sequence is a shard
-_FILLING = {"targets": -1}  # for padding sequences after the last one; other arrays are filled with zeros
+_MOST = 1024  # most logical shards in a graph; in evaluation each sequence is a shard
+# values that fill padding sequences after the last one; other arrays are filled with zeros
+_FILLING = {"targets": -1}
 
 
 def piece_size(config: ModelConfig, rows: int, at_most: int) -> tuple[int, int]:
     """Return (sequences, logical shards) of the graph that evaluates batches of `rows` sequences.
 
     Each sequence is a separate shard, and the sums of sequences are added in order, so the size of a piece changes no
-    bits. at_most: sequences of a training graph run; 0: any number. A mixture with capacity by shard needs the whole
-    batch.
+    bits. at_most: the sequences of a training graph run; 0: no limit. A mixture whose capacity is per shard needs the
+    whole batch.
     """
     mixture = mixture_of(config)
     if mixture is not None and mixture.capacity_factor > 0 and mixture.capacity_scope == "shard":

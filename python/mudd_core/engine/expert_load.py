@@ -1,4 +1,4 @@
-"""Load of the experts of a mixture: metrics of every step, and an alarm for underused and overloaded ones."""
+"""The load of the experts in a mixture: metrics of every step, and an alarm for underused and overloaded experts."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 from mudd_core.base.types import Array, Json, JsonObject
 from mudd_core.config import ModelConfig, mixture_of
 
-WINDOW = 100  # steps of an alarm
-LOW, HIGH = 0.1, 3.0  # of an expert's fair share
+WINDOW = 100  # steps over which an alarm averages
+LOW, HIGH = 0.1, 3.0  # limits of an expert's load, relative to an equal load
 _STATE = "expert_load/routed"
 
 
@@ -29,7 +29,7 @@ class StepMetrics:
 
     @classmethod
     def of(cls, sums: Array, layers: int, experts: int) -> StepMetrics:
-        """Return the metrics from the concatenated sums of all layers."""
+        """Return the metrics from the sums of all layers, which are concatenated in one array."""
         f = sums.reshape(layers, 4 * experts + 3)
         parts = (f[:, i * experts : (i + 1) * experts] for i in range(4))
         return cls(*parts, *(f[:, 4 * experts + i] for i in range(3)))
@@ -60,10 +60,10 @@ def _lists(values: Array) -> Json:
 
 
 class ExpertLoad:
-    """A collector of the metrics of each step. Its last steps are saved, so a resumed run raises the same alarms."""
+    """Collects the metrics of each step. The last steps are saved, so a resumed run raises the same alarms."""
 
     def __init__(self, layers: int, experts: int, slots: int) -> None:
-        """Start without steps. slots: tokens of a step times top_k."""
+        """Start without steps. slots: the number of tokens per step, times top_k."""
         self._layers, self._experts, self._slots = layers, experts, slots
         self._window = np.full((WINDOW, layers, experts), -1, np.int64)  # -1: no step yet
         self._last: StepMetrics | None = None
@@ -81,8 +81,9 @@ class ExpertLoad:
         self._last = metrics
 
     def alarms(self) -> list[str]:
-        """Return the experts whose load over the last WINDOW steps is outside [LOW, HIGH] of the mean; none before
-        that.
+        """Return the experts whose load over the last WINDOW steps is outside [LOW, HIGH] times the mean.
+
+        The list is empty during the first WINDOW steps.
         """
         if (self._window < 0).any():
             return []
@@ -110,7 +111,7 @@ class ExpertLoad:
 
 
 def for_model(config: ModelConfig, tokens: int) -> ExpertLoad | None:
-    """Return the collector of a model with experts, else None. tokens: of a step."""
+    """Return a collector for a model with experts, else None. tokens: the number of tokens per step."""
     mixture = mixture_of(config)
     if mixture is None:
         return None

@@ -1,8 +1,9 @@
 """Floating-point operations of a training step by formula, for the percentage of the measured peak.
 
-Per token these are 6 times the weights that enter a matmul (two in forward, four in backward; the head once, tied or
-not; an embedding lookup has none), plus 6 L T d for causal attention over T tokens, and less in layers with a sliding
-window. If weights are frozen (train.trainable), Engine.flops_per_token scales this by the matmuls left in its graph.
+Each token needs 6 operations for each weight that enters a matmul: two in forward, four in backward. The head is
+counted once, tied or not; an embedding lookup needs none. Causal attention over T tokens adds 6 L T d, and less in
+layers with a sliding window. If weights are frozen (train.trainable), Engine.flops_per_token scales this by the matmuls
+that its graph still has.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def flops_per_token(model: ModelConfig, vocab_size: int, seq_len: int) -> float:
 
 
 def peak_flops(precision: str, tries: int = 20) -> float:
-    """Measure the peak FLOP/s of the threads in use with the instructions of train.precision.
+    """Measure the peak FLOP/s of the threads in use, with the instructions that train.precision uses.
 
     tries: number of measurements, about 2 ms each.
     """

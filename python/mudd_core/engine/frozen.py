@@ -1,4 +1,4 @@
-"""Parameters that train by the patterns of train.trainable, and frozen ones stored in 16 bits (train.frozen_dtype)."""
+"""Select the parameters that train by train.trainable, and store frozen ones in 16 bits (train.frozen_dtype)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def choose_trained(store: _core.ParamStore, patterns: str) -> list[str]:
 
 
 def trained_note(store: _core.ParamStore, tune: TuneConfig) -> str:
-    """Return a note on how many parameters train, and by which field; an empty string if all do."""
+    """Return a note with the number of trained parameters, and the field that selects them; empty if all train."""
     trained, count = store.trained_elements, int(store.elements)
     field = "train.trainable" if tune.method == "full" else f"tune.method={tune.method}"
     return "" if trained == count else f"{trained:,} of {count:,} parameters train ({field})"
@@ -67,15 +67,18 @@ OF_FIELD = {"bf16": "BF16", "fp16": "F16"}
 
 
 class Weights(Mapping[str, Float32]):
-    """Mapping of names to float32 weights: read-only views, or a copy for each access if stored in 16 bits."""
+    """Mapping of names to float32 weights: read-only views.
+
+    Each access to a weight stored in 16 bits returns a copy.
+    """
 
     def __init__(self, store: _core.ParamStore, trained: Sequence[str] = ()) -> None:
-        """Wrap a store. trained: names of the parameters that train; empty: all that may."""
+        """Wrap a store. trained: the names of the parameters that train; empty: all of them."""
         self._trained = trained
         self._store, self._names = store, dict.fromkeys(store.names())
         for name in list(self._names)[:1]:
             if store.holds(0, name) or store.holds_all:
-                store.view(0, name)  # fail at once for a model without memory
+                store.view(0, name)  # raises an error at once for a model without memory
 
     def __getitem__(self, name: str) -> Float32:
         if name not in self._names:
@@ -95,7 +98,7 @@ class Weights(Mapping[str, Float32]):
         values.flags.writeable = False
         return values
 
-    if not TYPE_CHECKING:  # a checker reports the assignment itself
+    if not TYPE_CHECKING:  # a type checker reports the assignment itself
 
         def __setitem__(self, name, value):
             raise TypeError(
@@ -109,7 +112,7 @@ class Weights(Mapping[str, Float32]):
     def __len__(self) -> int:
         return len(self._names)
 
-    if not TYPE_CHECKING:  # a checker reports the call itself
+    if not TYPE_CHECKING:  # a type checker reports the call itself
 
         def __call__(self):
             raise TypeError(
@@ -137,7 +140,7 @@ def set_weight(store: _core.ParamStore, name: str, value: Array) -> int:
 
     Raise UserError with name and value for a finite value that would become infinite in a 16-bit type.
     """
-    if not store.holds(0, name):  # other ranks have all of this weight
+    if not store.holds(0, name):  # only other ranks have this weight
         return 0
     if np.shape(value) and value.dtype in (dtypes.BF16, np.float16):
         own = weight_view(store, name)
@@ -150,7 +153,7 @@ def set_weight(store: _core.ParamStore, name: str, value: Array) -> int:
 
 
 def stored_as(store: _core.ParamStore, name: str, tensor: AnyTensor) -> StoredTensor:
-    """Return a weight as set_weight stores it, converted on request; errors are the same."""
+    """Return a weight in the form that set_weight stores, converted on request; the errors are the same."""
     about = store.describe(name)
     kind = _FILE_NAMES[about["stored"]]
     dtype = dtypes.numpy_dtype(kind)
@@ -184,10 +187,10 @@ def require_in_range(store: _core.ParamStore, name: str, value: Array) -> None:
 def frozen_types(
     store: _core.ParamStore, config: Config, found: Mapping[str, str], resumed: bool
 ) -> dict[str, str]:
-    """Return name to "bfloat16" or "float16" of the parameters that a run stores in 16 bits.
+    """Return the 16-bit type, "bfloat16" or "float16", of each parameter that a run stores in 16 bits, by name.
 
-    store: of a model of this shape. found: safetensors names of the types of the given weights. resumed: the weights
-    come from a checkpoint of this run and keep their types.
+    store: the store of a model of this shape. found: the safetensors types of the given weights, by name. resumed: the
+    weights come from a checkpoint of this run and keep their types.
     """
     train = config.train
     if not config.trained:
@@ -216,7 +219,7 @@ def is_exact(values: Array, kind: str) -> bool:
 
 
 def stored_note(store: _core.ParamStore) -> str:
-    """Return a note on how many frozen parameters are stored in 16 bits; an empty string if none is."""
+    """Return a note with the number of frozen parameters that are stored in 16 bits; empty if there are none."""
     counts: dict[str, int] = {}
     for name in store.names():
         about = store.describe(name)

@@ -17,9 +17,9 @@ from mudd_core.config.fields import LONGEST
 from mudd_core.graph.recording import Recorder, recorded, running
 from mudd_core.models import Batch, Cache, model_function
 
-Caches = dict[str, Array]  # name of the graph's input to [1, heads, max_seq_len, width]
+Caches = dict[str, Array]  # name of a graph input -> array [1, heads, max_seq_len, width]
 
-_PIECES = (64, 8, 1)  # a prompt is split into these lengths without padding
+_PIECES = (64, 8, 1)  # a prompt is split into pieces of these lengths, without padding
 
 
 def ring_positions(config: ModelConfig, needed: int, window: str) -> int:
@@ -85,7 +85,7 @@ class Generator:
     """The decoding graphs of a model, one for each piece length; every run has a separate cache.
 
     in_use: the lock of the model. The next run reuses the cache of a finished one. positions: 0, or the most tokens of
-    a run in a ring of the model's max_seq_len.
+    a run whose cache is a ring of max_seq_len tokens.
     """
 
     def __init__(
@@ -97,11 +97,11 @@ class Generator:
         self.in_use = in_use
         self._spare: Caches | None = None
         self._plans: dict[int, tuple[_core.Executor, int]] = {}
-        self._attached: dict[int, Caches] = {}  # by piece length
+        self._attached: dict[int, Caches] = {}  # caches by the length of a piece
 
     @alone
     def take_caches(self) -> Caches:
-        """Return caches for one run; reuse those of a finished run if there are any."""
+        """Return caches for one run. Reuse the caches of a finished run if there are any."""
         spare, self._spare = self._spare, None
         if spare is not None:
             return spare
@@ -157,7 +157,10 @@ class Generator:
         seed: int,
         ids_below: int = 0,
     ) -> Iterator[int]:
-        """Yield up to max_tokens tokens, fewer if the positions end. check_sampling() must have accepted the values."""
+        """Yield up to max_tokens tokens, or fewer if the positions end.
+
+        Check the arguments with check_sampling() first.
+        """
         sample = sampler(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, ids_below=ids_below)
         return self._tokens(prompt, max_tokens, sample)
 
@@ -183,7 +186,7 @@ class Generator:
 
 
 class FullPasses(Generator):
-    """Generation without a KV cache: each token needs a pass over all tokens so far."""
+    """Generates tokens without a KV cache: each token needs a pass over all tokens so far."""
 
     @alone
     def take_caches(self) -> Caches:

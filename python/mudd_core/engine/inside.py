@@ -32,13 +32,13 @@ from mudd_core.graph.recording import taped
 from mudd_core.graph.watching import Patch, Watcher
 from mudd_core.models import Hidden
 
-# Config fields of random draws, which happen only if gradients are requested: a capture is an evaluation.
+# Config fields that set random draws. These happen only when gradients are wanted, and a capture is an evaluation.
 _RANDOM = ("embd_dropout", "attn_dropout", "resid_dropout", "drop_path", "jitter")
 
 
 @dataclass
 class InForce:
-    """The names of a model's values, once listed, and the active patches, innermost last."""
+    """The names of a model's values, listed on first use, and the active patches, innermost last."""
 
     names: dict[str, str] = field(default_factory=dict)
     patches: list[Patches] = field(default_factory=list)
@@ -47,7 +47,7 @@ class InForce:
 class Inside:
     """The values inside a model: their names, their arrays, and patches that replace them."""
 
-    # A Model does not store this object, which refers back to it: a cycle would delay the release of its memory.
+    # A Model does not store this object, because it refers back to the Model: the cycle would delay freeing its memory.
     def __init__(self, model: BareModel, in_force: InForce) -> None:
         self._model, self._in_force = model, in_force
 
@@ -57,7 +57,7 @@ class Inside:
         return self._model.in_use
 
     def names(self) -> dict[str, str]:
-        """Name to shape, such as "[B, T, 64]", of the values that capture and patch know, in the order of the model."""
+        """The shape of each value for capture and patch by name, such as "[B, T, 64]", in the order of the model."""
         if not self._in_force.names:
             self._in_force.names = value_names(self._model.config)
         return dict(self._in_force.names)
@@ -80,7 +80,7 @@ class Inside:
         return captured(self._model, arrays, list(self.names()), patterns, self.patches, gradients=gradients)
 
     def patch(self, functions: Mapping[str, Patch]) -> Patching:
-        """Replace values inside a `with`, as Model.patch does."""
+        """Replace values inside a `with` block, as Model.patch does."""
         return Patching(functions, list(self.names()), self._in_force.patches)
 
     # ---- what a model computes under its patches ------------------------------------------------------------
@@ -92,7 +92,7 @@ class Inside:
 
     @property
     def patches(self) -> dict[str, Patch]:
-        """The active functions by the names of values."""
+        """The active functions, by the names of the values that they replace."""
         return {name: function for patches in self._in_force.patches for name, function in patches.items()}
 
     def logits(self, arrays: Mapping[str, Array]) -> Array:
@@ -125,7 +125,7 @@ class ShownInside(BareModel):
         return Inside(self, self._in_force)
 
     def names(self) -> dict[str, str]:
-        """Name to shape, such as "[B, T, 64]", of the values that capture and patch know, in the order of the model."""
+        """The shape of each value for capture and patch by name, such as "[B, T, 64]", in the order of the model."""
         return self.inside.names()
 
     @alone
@@ -187,8 +187,8 @@ def captured(
 ) -> Captured:
     """Return the values that match the patterns, for the int32 arrays [B, T] of a batch; with targets also the loss.
 
-    values: the names of all values. gradients: include the gradients of the loss by these values and by the parameters
-    that match the patterns.
+    values: the names of all values. gradients: include the gradients of the loss with respect to these values and to
+    the parameters that match the patterns.
     """
     if gradients and "targets" not in arrays:
         raise ValueError(
@@ -229,7 +229,8 @@ def _backward(
 ) -> tuple[float, float, dict[str, Array]]:
     """Return (summed nats, counted targets, gradients of these nats by the names of stored values and parameters).
 
-    Each value has the same readers as in training, because they decide how often bf16 gradients are rounded.
+    Each value is read by the same ops as in training, because their number determines how often bf16 gradients are
+    rounded.
     """
     nats, count, _ = (taped(one) for one in hidden.loss(targets))
     aux = [taped(hidden.aux.loss(targets))] if hidden.aux else []
@@ -249,7 +250,7 @@ def _without_noise(config: ModelConfig) -> ModelConfig:
 
 
 def _of_logits(logits: Array, targets: Array) -> Array:
-    """Return the gradient of the summed nats by the logits [B, T, V], which the loss op never stores."""
+    """Return the gradient of the summed nats with respect to the logits [B, T, V], which the loss op never stores."""
     p = np.exp(logits - logits.max(-1, keepdims=True))
     p /= p.sum(-1, keepdims=True)
     rows, columns = np.nonzero(targets >= 0)

@@ -1,4 +1,4 @@
-"""Low-rank adapters of a model: the linear layers that get one, and the parameters that they add."""
+"""Low-rank adapters of a model: the linear layers that have one, and the parameters that adapters add."""
 
 from __future__ import annotations
 
@@ -29,13 +29,16 @@ def is_adapter(name: str) -> bool:
 
 
 def adapters_for(config: ModelConfig, lora: LoraConfig) -> Adapters:
-    """Return the adapters of a model of this config; raise UserError with the possible targets for unknown ones."""
+    """Return the adapters for a model with this config.
+
+    Raise UserError with the possible targets for an unknown target.
+    """
     names = adapted_names(config, lora.targets)
     return Adapters(frozenset(names), lora.rank, lora.scale, lora.dropout, lora.init == "pissa")
 
 
 def adapted_names(config: ModelConfig, targets: str) -> list[str]:
-    """Return the linear layers that `targets` selects: all, last parts of names, or patterns of whole names."""
+    """Return the linear layers that `targets` selects: `all`, the last parts of names, or patterns for whole names."""
     recorder = Recorder(Store(), training=False, samples=1, shards=1)
     with running(recorder):
         model_function(config)(config, Batch(recorder.input("inputs", (1, 1))), None)
@@ -60,7 +63,7 @@ def _targets(word: str, name: str) -> bool:
 
 
 def _of_experts(store: _core.ParamStore, word: str) -> str:
-    """Return the message about a target that is a stack of experts."""
+    """Return the message about a target that is a stack of experts, which cannot have an adapter."""
     stacks = [name for name in store.names() if len(store.describe(name)["shape"]) == 3]
     found = any(_targets(word, name.removesuffix(".w")) for name in stacks)
     return "; experts take no adapters, they stay frozen" if found else ""
@@ -77,7 +80,7 @@ def base_names(store: _core.ParamStore) -> list[str]:
 
 
 def own_names(store: _core.ParamStore) -> list[str]:
-    """Return the parameters in a checkpoint: only those of adapters if there are any, else all."""
+    """Return the trainable adapter parameters in a list of all parameter names."""
     return [name for name in store.names() if is_adapter(name)] or list(store.names())
 
 
@@ -94,9 +97,9 @@ def principal_factors(w: Float32, rank: int, scale: float) -> tuple[Float32, Flo
 
 
 def merged_tensors(weights: Mapping[str, AnyTensor], store: Store) -> dict[str, StoredTensor]:
-    """Return the base's weights in float32 with scale A B added to adapted ones; each is computed on request.
+    """Return the base's weights in float32 with scale A B added to adapted ones; each tensor is computed on request.
 
-    weights: by name, of all parameters of a store with adapters.
+    weights: all parameters of a store with adapters, by name.
     """
     return {
         name: made_tensor(

@@ -1,6 +1,6 @@
 """The planned graphs of a model, and the losses and gradients that they compute.
 
-The immediate executor is the reference of the planned graphs, bit for bit.
+The planned graphs must match the immediate executor bit for bit.
 """
 
 from __future__ import annotations
@@ -58,15 +58,15 @@ class Losses(ShownInside):
 
     @alone
     def drop_plans(self) -> None:
-        """Free the planned graphs and their memory; the next call plans again."""
+        """Free the planned graphs and their memory; the next call plans them again."""
         self._plans.clear()
 
     @alone
     def evaluate(self, batch: Mapping[str, Array]) -> tuple[float, int, int]:
         """Return summed nats, counted and guessed targets of a batch of int32 arrays [B, T], without checks.
 
-        A target is guessed if its logit is the largest, the first of equal ones. The batch is evaluated in pieces of at
-        most `evaluated_at_once` sequences, which changes memory but no bits.
+        A target is guessed if its logit is the largest; among equal logits, the first one is the largest. The batch is
+        evaluated in pieces of at most `evaluated_at_once` sequences, which affects memory use but not the results.
         """
         if self.inside.is_patched:
             return self.inside.evaluate(batch)
@@ -83,7 +83,7 @@ class Losses(ShownInside):
     def loss(self, batch: Mapping[str, npt.ArrayLike], *, shards: int = 1) -> float:
         """Return the loss of a batch in nats, averaged over counted targets or all positions, by `normalize`.
 
-        As in training, it includes a mixture's auxiliary losses (evaluate does not).
+        As in training, the loss includes the auxiliary losses of a mixture (evaluate does not).
         """
         arrays, optional = self.checked(self.adapt(batch))
         if self.inside.is_patched:
@@ -104,28 +104,29 @@ class Losses(ShownInside):
         shards: int = 1,
         **options: Unpack[ExecutorOptions],
     ) -> tuple[float, dict[str, Float32]]:
-        """Return the loss in nats and its gradients by all trainable parameters, with the denominator of `normalize`.
+        """Return the loss in nats and its gradients for all trainable parameters; `normalize` sets the denominator.
 
         batch: inputs and targets int32 [B, T] (negative targets are ignored), optional positions, segments, key_mask.
-        options: of the executor, for tests.
+        options: options of the executor, for tests.
         """
         arrays, optional = self.checked(self.adapt(batch))
         planned = self.plan("train", *arrays["inputs"].shape, shards=shards, optional=optional, **options)
         planned.fill(arrays)
         planned.executor.run()
         trained = self._trained or self.store.names()
-        gradients = ((name, planned.executor.gradient(name)) for name in trained)  # one at a time in memory
+        # one gradient at a time is in memory
+        gradients = ((name, planned.executor.gradient(name)) for name in trained)
         return self._divided(*planned.sums(), gradients, arrays)
 
     @alone
     def loss_and_gradients_immediate(
         self, batch: Mapping[str, npt.ArrayLike], *, shards: int = 1
     ) -> tuple[float, dict[str, Float32]]:
-        """Return the same as loss_and_gradients, bit for bit, through the immediate executor and its tape."""
+        """Return the result of loss_and_gradients, with the same bits, from the immediate executor and its tape."""
         arrays, _ = self.checked(self.adapt(batch))
         loss, count, found = sums_and_gradients(self.config, self.store, arrays, shards, self.precision)
         trained = self._trained or self.store.names()
-        # If the loss does not depend on a parameter, its gradient is zero, as in the planned graph.
+        # If the loss does not depend on a parameter, the gradient is zero, as in the planned graph.
         gradients = (
             (name, found[name] if name in found else np.zeros(self.store.describe(name)["shape"], np.float32))
             for name in trained
@@ -153,7 +154,9 @@ def sums_and_gradients(
         hidden = model_function(config)(config, Batch.of(arrays), None)
         loss, count = (taped(one) for one in hidden.loss(arrays["targets"])[:2])
         aux = [taped(hidden.aux.loss(arrays["targets"]))] if hidden.aux else []
-        tape.backward(loss, *(one for one in aux if one.recorded))  # metrics of frozen routers are not
+        tape.backward(
+            loss, *(one for one in aux if one.recorded)
+        )  # metrics of frozen routers are not recorded
     total = tree_sum(loss.data)
     for further in aux:
         total += tree_sum(further.data)

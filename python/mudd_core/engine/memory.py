@@ -16,7 +16,7 @@ PROC = Path("/proc")
 
 
 def _fields(file: str) -> dict[str, int]:
-    """Return bytes by field of a /proc file; empty if /proc is not mounted."""
+    """Return the fields of a /proc file in bytes, by name; empty if /proc is not mounted."""
     try:
         lines = (PROC / file).read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:
@@ -31,8 +31,9 @@ def resident_bytes() -> int:
 
 
 def peak_bytes() -> int:
-    """Return the peak resident memory of this process in bytes. Without /proc it may include the parent's before
-    exec.
+    """Return the peak resident memory of this process in bytes.
+
+    Without /proc it may include the parent's memory before exec.
     """
     return _fields("self/status").get("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
@@ -47,7 +48,7 @@ def _number(path: Path) -> int | None:
         text = path.read_text(encoding="ascii").strip()
     except OSError:
         return None
-    return int(text) if text.isdecimal() else None  # "max": no limit
+    return int(text) if text.isdecimal() else None  # "max" means no limit
 
 
 def _cache_in(folder: Path) -> int:
@@ -61,7 +62,7 @@ def _cache_in(folder: Path) -> int:
 
 
 def _group_folders(root: Path, groups: str) -> list[tuple[Path, str, str]]:
-    """Return (folder, limit file, usage file) of every control group of this process, including parents."""
+    """Return (folder, limit file, usage file) of every control group of this process, parents included."""
     found = []
     for line in groups.splitlines():
         number, controllers, path = line.split(":", 2)
@@ -81,9 +82,12 @@ def _group_folders(root: Path, groups: str) -> list[tuple[Path, str, str]]:
 
 
 def available_bytes(root: Path = Path("/sys/fs/cgroup"), groups: str | None = None) -> tuple[int, str]:
-    """Return (bytes this process may still use, name of the limit): free memory or the tightest control group."""
+    """Return (bytes this process may still use, name of the limit).
+
+    The limit is the free memory, or the tightest control group.
+    """
     free = _fields("meminfo").get("MemAvailable")
-    if free is None:  # free pages without the file cache: underestimates rather than overestimates
+    if free is None:  # uses free pages without the file cache, which is too low rather than too high
         free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     best = (free, "free memory")
     if groups is None:
@@ -109,7 +113,7 @@ def mappable_bytes() -> int | None:
 
 
 def require_mappable(more: int, what: str, advice: Callable[[int], str]) -> None:
-    """Raise UserError if this process may not map `more` bytes; otherwise as `require`."""
+    """Raise UserError if this process may not map `more` bytes. The arguments are as in `require`."""
     have = mappable_bytes()
     if have is not None and more > have:
         raise UserError(

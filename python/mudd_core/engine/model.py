@@ -39,18 +39,19 @@ if TYPE_CHECKING:
 
 
 class Model(Parameters, Losses, Hinted):
-    """A language model of any family. Only one thread may use it at a time (RuntimeError in another one).
+    """A language model of any family. Only one thread may use it at a time; another one gets RuntimeError.
 
-    config: a model config with vocab_size and max_seq_len set, or a whole Config, whose tokenizer and train section
-    then set these, seed and precision. seed: of the initial weights; None is 0. booked_only: plan only: a model of any
-    size without memory, which cannot run. precision: "fp32" (None), or "bf16" for bf16 activations and matmul operands;
-    weights stay fp32. comm: communicator of ranks that train together; the ranks of a node share one copy of the
-    weights. All ranks make the same calls. stored: "bfloat16" or "float16" for each matrix that stays frozen and is
-    stored in half the memory. held: elements [begin, end), whole rows, of the parameters that this rank has only in
-    part. cut: the sharding of weights, gradients and state across ranks; if ranks store only slices, all run every
-    graph together. experts: the ranks that share the experts, which then run every graph together too. lora: adapters
-    of the linear layers, the only parameters that train; a whole Config has its own. lent: arrays of the caller, such
-    as a mapped file, that contain some of `stored`; uint16 words for bfloat16.
+    config: a model config with vocab_size and max_seq_len set, or a whole Config. The tokenizer and the train section
+    of a Config set these sizes, the seed and the precision. seed: the seed of the initial weights; None is 0.
+    booked_only: only plan a model of any size, without memory; it cannot run. precision: "fp32" (None), or "bf16" for
+    bf16 activations and matmul operands; weights stay fp32. comm: communicator of ranks that train together; the ranks
+    of a node share one copy of the weights. All ranks make the same calls. stored: "bfloat16" or "float16" for each
+    matrix that stays frozen and is stored in half the memory. held: elements [begin, end) of the parameters of which
+    this rank has only some rows. cut: the sharding of weights, gradients and state across ranks; if ranks store only
+    slices, all ranks run every graph together. experts: the ranks that share the experts; they too run every graph
+    together. lora: adapters of the linear layers, which are then the only parameters that train; a whole Config has
+    this setting. lent: arrays of the caller, such as a mapped file, that contain some of `stored`; uint16 words for
+    bfloat16.
     """
 
     _other_names = MODEL
@@ -79,14 +80,14 @@ class Model(Parameters, Losses, Hinted):
         require_model_config(config)
         seed, precision = index(seed or 0), precision or "fp32"
         self.config = config
-        self.in_use = InUse("model")  # its Trainer uses the same lock
-        self.normalize = "valid"  # the denominator of loss and gradients; see loss.normalize
+        self.in_use = InUse("model")  # the Trainer of this model uses the same lock
+        self.normalize = "valid"  # sets the denominator of loss and gradients; see loss.normalize
         if precision not in scopes.COMPUTE:
             raise ValueError(
                 f"[model] precision: expected one of {', '.join(scopes.COMPUTE)}, got {precision!r}"
             )
         self.precision = precision
-        self.evaluated_at_once = 0  # most sequences of one evaluation graph run; 0: a whole batch
+        self.evaluated_at_once = 0  # most sequences in one evaluation graph run; 0: a whole batch
         self.store = Store(scopes.COMPUTE[precision])
         self.lora = lora
         if lora is not None:
@@ -95,7 +96,7 @@ class Model(Parameters, Losses, Hinted):
         self._generator: Generator | None = None
         self._in_force = InForce()
         declare_parameters(config, self.store, stored)
-        self._trained = self._chosen_to_train(stored or {})  # names; empty: all
+        self._trained = self._chosen_to_train(stored or {})  # names of the parameters that train; empty: all
         self.comm, self.experts, self.cut = comm, experts, cut
         self._deal_parts(held or {}, lent or {})
         shared = comm is not None and comm.node_size > 1 and not booked_only
@@ -116,7 +117,7 @@ class Model(Parameters, Losses, Hinted):
         return () if len(trained) == len(names) else trained
 
     def _deal_parts(self, held: Mapping[str, tuple[int, int]], lent: Mapping[str, Array]) -> None:
-        """Set in the store which parts of the weights this rank has, and which are arrays of the caller."""
+        """Tell the store which parts of the weights this rank has, and which are arrays of the caller."""
         for name, (begin, end) in held.items():
             self.store.hold(name, begin, end)
         if self.experts is not None:
@@ -147,7 +148,7 @@ class Model(Parameters, Losses, Hinted):
         saved = read_model(folder)
         require_shapes(
             Model(saved.config, booked_only=True, lora=saved.lora).store, saved, folder
-        )  # before memory is allocated
+        )  # checked before memory is allocated
         model = Model(
             saved.config, initialize=False, precision=saved.precision, stored=saved.stored, lora=saved.lora
         )
@@ -196,11 +197,11 @@ class Model(Parameters, Losses, Hinted):
         """Yield up to max_tokens tokens after `tokens` [T], one by one, with a separate KV cache.
 
         temperature=0 is greedy: exactly the argmax of `logits` at every position. top_k keeps the k likeliest tokens
-        (0: all), top_p the smallest set with at least that probability. ids_below: use only smaller ids (0: all), for a
-        vocabulary that is larger than its tokenizer's. window="stop" ends at max_seq_len tokens including the prompt,
-        plus one. "ring" continues: each new token replaces the oldest one in the cache, which needs rotary positions
-        (docs/maths/mup.md). A Mixtral with capacity_factor drops no token here, so its tokens may differ from that
-        argmax; a UserWarning says so.
+        (0: all); top_p keeps the smallest set of tokens with at least that probability. ids_below: use only smaller ids
+        (0: all), for a vocabulary that is larger than its tokenizer's. window="stop" ends one token after the prompt
+        and the new tokens fill max_seq_len. "ring" continues: each new token replaces the oldest one in the cache,
+        which needs rotary positions (docs/maths/mup.md). A Mixtral with capacity_factor drops no token here, so its
+        tokens may differ from that argmax; a UserWarning says so.
         """
         ids = checked_ids(tokens, "tokens", self.config)
         if ids.shape[0] != 1:
@@ -230,7 +231,7 @@ class Model(Parameters, Losses, Hinted):
     def brief_decoding(self) -> Iterator[None]:
         """Free the caches and packed weights of generate() at the end of the block.
 
-        Use it for a sample between two updates; otherwise each update would refresh these packed weights too.
+        Use this for a sample between two updates. Otherwise each update would also refresh these packed weights.
         """
         with self.in_use:
             requests, before = self.store.pack_requests, self._generator

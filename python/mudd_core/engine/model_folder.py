@@ -1,4 +1,4 @@
-"""A folder with one model: config.json with config and hash of the weights, safetensors, tokenizer."""
+"""A folder with one model: config.json with the config and a hash of the weights, safetensors, and the tokenizer."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SHARD_BYTES = 4 << 30
 
 @dataclasses.dataclass(frozen=True)
 class SavedModel:
-    """The content of a folder of write_model: the arguments of Model, its loss, and the stored weights by name."""
+    """The content of a folder of write_model: arguments of Model, loss normalization, and stored weights by name."""
 
     config: ModelConfig
     precision: str

@@ -33,7 +33,7 @@ def expected_vocabulary(config: Config, *, copied: bool = False) -> int:
     tokenizer = config.data.tokenizer
     if asked and ((is_url(tokenizer) and not copied) or reads_ids(config.data)):
         return asked
-    if asked and tokenizer == "bpe":  # a trained vocabulary may be smaller than data.vocab_size
+    if asked and tokenizer == "bpe":  # the trained vocabulary may be smaller than data.vocab_size
         return max(asked, LOWEST_BPE_SIZE)
     return max(asked, _tokenizer_size(config, copied))
 

@@ -1,7 +1,7 @@
-"""The weights with which each block of a MUDDFormer reads every earlier state, measured on text.
+"""Measure, on text, the weights with which each block of a MUDDFormer reads the earlier states.
 
-The mixture after block n gives state j (0: embedding, j: output of block j - 1) the weight A[c, j] = a[c, j] + z[t, c,
-j] in stream c: a is learned and constant, z is computed from token t (Xiao et al. 2025).
+In stream c, the mixture after block n multiplies state j (0: embedding, j: output of block j - 1) by
+A[c, j] = a[c, j] + z[t, c, j]. Here a is learned and constant, and z is computed from token t (Xiao et al. 2025).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Weights:
-    """Constant part, and mean and standard deviation of the dynamic part, each [L, C, L + 1], over `tokens` tokens.
+    """The constant part a, and the mean and standard deviation of the dynamic part z, all [L, C, L + 1].
 
-    names: one letter for each stream. Weights that a mixture does not have are NaN. The last block has one stream,
-    stored at the last index.
+    The text has `tokens` tokens. names: one letter for each stream. Weights that a mixture does not have are NaN. The
+    last block has one stream, stored at the last index.
     """
 
     names: str
@@ -92,7 +92,7 @@ def dynamic_weights(model: Model, config: MUDDFormerConfig, ids: Array) -> dict[
 
 
 def _is_text(batch: Mapping[str, Array]) -> Array:
-    """Return a mask [B, T] of text positions, from the most direct mark of padding in the batch."""
+    """Return a mask [B, T] of the positions with text, from the most direct mark of padding that the batch has."""
     for part in ("key_mask", "segments"):
         if part in batch:
             marked: Array = batch[part] != 0

@@ -1,4 +1,4 @@
-"""Activations of a muP transformer on a fixed batch, and the statistics of them that mu-Transformer logs.
+"""Activations of a muP transformer on a fixed batch, and their statistics, which mu-Transformer logs.
 
 docs/maths/mup.md has the statistics (4.1) and their names in the log (4.4). The graph is the family's model function,
 recorded over the trained weights; it stores the values that the model sows. The attention kernel never stores scores
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int32]
-_ARENA = 2**28  # most bytes of activations in one read
+_ARENA = 2**28  # most bytes of activations in one graph run
 _BY_LAYER = ("w_a", "w_f", "g_a", "g_f")  # prefixes of the names that the original splits by layer
 STATISTICS = ("ax", "aq", "ak", "av", "aqr", "akr", "as", "ap", "ao", "ar", "fx", "fh", "fa", "fr")
 
-# Sown values of each block, by statistic.
+# The sown values of each block, by statistic.
 _SOWN = {
     "ax": "attn.in",
     "aq": "attn.q",
@@ -54,7 +54,7 @@ class MupStatistics:
     """Statistics of an update: activations before it, and the change of the weights."""
 
     def __init__(self, config: Config, model: Model, shape: MupConfig) -> None:
-        """Prepare the probe. config: of the run; shape: of the model."""
+        """Prepare the statistics. config: the run's config; shape: the model's config."""
         self._log, self._model, self._shape = config.log, model, shape
         self._length = config.train.seq_len
         self._probes: dict[int, Probe] = {}
@@ -62,7 +62,7 @@ class MupStatistics:
         self._found: dict[str, float] = {}
 
     def before(self, inputs: Ids) -> None:
-        """Store the weights and activations before the update; inputs [B, T]: all sequences of its batch."""
+        """Store the weights and activations before the update. inputs [B, T]: all sequences of its batch."""
         self._found = self._activations(inputs) if self._log.activations else {}
         if self._log.weights:
             self._before = {name: np.array(value) for name, value in self._model.parameters.items()}
@@ -75,7 +75,7 @@ class MupStatistics:
         return found
 
     def _activations(self, inputs: Ids) -> dict[str, float]:
-        """Return means of |z| by `<statistic>_l1_<layer>`, over the whole batch."""
+        """Return the means of |z| over the whole batch, by `<statistic>_l1_<layer>`."""
         shape = self._shape
         samples = _samples(shape, *inputs.shape)
         if samples not in self._probes:
@@ -91,10 +91,11 @@ class MupStatistics:
         return {name: value * samples / len(inputs) for name, value in sums.items()}
 
     def _updates(self, rate: float) -> dict[str, float]:
-        """Return means of |change| divided by the parameter's rate, by `uu_<name>` with the layer of matrices and
-        gains.
+        """Return the means of |change| divided by the parameter's learning rate, by `uu_<name>`.
+
+        The names of matrices and gains include the layer.
         """
-        sums: dict[str, list[float]] = {}  # sum of |change|, number of elements
+        sums: dict[str, list[float]] = {}  # [sum of |change|, number of elements] by name
         rates: dict[str, float] = {}
         for ours, before in self._before.items():
             theirs, layer = original_name(ours)
@@ -111,7 +112,7 @@ class MupStatistics:
 
 
 def _samples(shape: MupConfig, batch: int, length: int) -> int:
-    """Return the sequences of one read: a power of two that divides the batch and whose activations fit into _ARENA."""
+    """Return the number of sequences in one read: a power of two that divides the batch and keeps within _ARENA."""
     of_row = 4 * length * shape.n_layer * (11 * shape.d_model + 3 * shape.d_ff + 2 * shape.n_head * length)
     samples = batch & -batch
     while samples > 1 and samples * of_row > _ARENA:
@@ -120,7 +121,7 @@ def _samples(shape: MupConfig, batch: int, length: int) -> int:
 
 
 def statistics_of(config: Config, model: Model) -> MupStatistics | None:
-    """Return the statistics that the config requests; None without a request, and for other families."""
+    """Return the statistics that the config requests; None if it requests none, and for other families."""
     shape = model.config
     return (
         MupStatistics(config, model, shape)
@@ -135,7 +136,7 @@ def has_statistics(config: Config) -> bool:
 
 
 class Probe:
-    """A reader of sown values on batches of ids [samples, length]; logits=False omits the logits."""
+    """Reads sown values on batches of ids [samples, length]. logits=False omits the logits."""
 
     def __init__(self, model: Model, samples: int, length: int, *, logits: bool = True) -> None:
         config = model.config
@@ -170,7 +171,7 @@ class Probe:
         before = kept[f"blocks.{layer - 1}.out" if layer else "embed.out"]
         found["ar"] = kept[f"{block}mid"] - before
         found["fr"] = kept[f"{block}out"] - kept[f"{block}mid"]
-        if f"{block}{_SWIGLU}" in kept:  # [gate | up], as the original stores them
+        if f"{block}{_SWIGLU}" in kept:  # [gate | up] is one matrix, as the original stores it
             found["fh"] = np.concatenate([kept[f"{block}{_SWIGLU}"], found["fh"]], axis=-1)
         return found
 
@@ -178,7 +179,7 @@ class Probe:
 def scores(config: MupConfig, q: Array, k: Array) -> tuple[Array, Array]:
     """Return scores before the mask and attention weights, [B, H, T, T], of q and k [B, T, heads * hd].
 
-    The activation sqrelu returns relu(s)^2 for q and relu(-s)^2 for -q; the root of a rounded square is exact.
+    The activation sqrelu returns relu(s)^2 for q and relu(-s)^2 for -q. The square root of a rounded square is exact.
     """
     shape = ScoreOptions(n_head=config.n_head, n_kv_head=config.n_kv_head, scale=config.scale)
     squared = ScoreOptions(**shape, activation="sqrelu", divisor=1, causal=False)

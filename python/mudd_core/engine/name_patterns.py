@@ -1,4 +1,4 @@
-"""Selection of names by patterns: parameters (train.trainable, optim.groups; also by role) and values of a model."""
+"""Select names by patterns: parameters (train.trainable, optim.groups; also by role), or values of a model."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def choose_names(
     """Return the names that match the selectors, in order.
 
     selectors: patterns of shells (`*`, `?`, `[ab]`) or, if roles are given, role=<role>; `!` before a selector
-    excludes. A name is chosen if a selector without `!` matches it (or there is none) and no selector with `!` does.
-    Raise UserError for a selector that matches nothing; it names the field ("[place] argument"), the kind of names, and
-    the command that lists them.
+    excludes. A name is chosen if a selector without `!` matches it (or no such selector exists) and no selector with
+    `!` does. Raise UserError for a selector that matches nothing. The message has the field ("[place] argument"), the
+    kind of names, and the command that lists the names.
     """
     wanted: set[str] = set()
     unwanted: set[str] = set()
@@ -53,7 +53,7 @@ def _matches(name: str, selector: str, roles: Mapping[str, str] | None) -> bool:
 
 
 def _near(selector: str, names: Sequence[str], roles: Mapping[str, str] | None, listed: str) -> str:
-    """Return up to three similar names, with all layers as one; for a role, the existing roles."""
+    """Return up to three similar names, with a star for the layer. For a role, return the existing roles."""
     if roles and selector.startswith("role="):
         return f"the model has the roles {', '.join(sorted(set(roles.values())))}"
     offered = list(dict.fromkeys(re.sub(r"\.\d+\.", ".*.", name) for name in names))

@@ -19,7 +19,7 @@ from mudd_core.engine.name_patterns import choose_names
 
 @dataclass(frozen=True)
 class ParameterGroup:
-    """An optimizer, its settings (from the config or separate), and the names of the parameters that it updates."""
+    """An optimizer, its settings (from the config or the group), and the names of the parameters that it updates."""
 
     optimizer: str
     names: tuple[str, ...]
@@ -31,8 +31,8 @@ class ParameterGroup:
 def optimizer_groups(store: _core.ParamStore, optim: OptimConfig) -> list[ParameterGroup]:
     """Return the parameter groups of a model, without empty ones.
 
-    Raise UserError for a selector that matches nothing, a parameter in two groups, or one that its optimizer cannot
-    update.
+    Raise UserError for a selector that matches nothing, a parameter in two groups, or a parameter that its optimizer
+    cannot update.
     """
     if optim.name not in SPECS:
         raise UserError(f"[config] optim.name: expected one of {', '.join(OPTIMIZERS)}, got '{optim.name}'")
@@ -89,7 +89,7 @@ def core_groups(groups: list[ParameterGroup], config: Config) -> list[_core.Upda
 
 
 def _group(optimizer: str, names: list[str], optim: OptimConfig, own: dict[str, float]) -> ParameterGroup:
-    """Return a group of these names. own: settings that replace those of the config."""
+    """Return a group of these names. own: settings that override the settings of the config."""
     return ParameterGroup(
         optimizer,
         tuple(names),
@@ -129,7 +129,7 @@ def rate_scale(model: ModelConfig, rule: str, role: str, fan_in: int) -> float:
     """Return the factor of a parameter's rate under the rule (docs/maths/mup.md, 2.1; Yang et al. 2022, table 3).
 
     mup: matrices and head 1 / (d_model // d_base). abs_mup: 1 / d_model, and 1 / (ff_multiple d_model) for the matrix
-    after the activation. Embeddings, gains and biases have factor 1; under sp all do.
+    after the activation. Embeddings, gains and biases have factor 1. Under the rule sp, all parameters have factor 1.
     """
     if rule == "sp" or role not in ("matrix", "head") or not isinstance(model, MupConfig):
         return 1.0

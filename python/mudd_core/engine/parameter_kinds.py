@@ -12,9 +12,10 @@ HEAD = ("parameter", "layers", "shape", "role", "initial deviation", "factor of 
 
 
 def parameter_kinds(config: Config, vocab_size: int = 0) -> list[tuple[str, ...]]:
-    """Return table rows with the columns HEAD; parameters that differ only by their layer are one kind.
+    """Return the rows of a table with the columns HEAD; parameters that differ only in their layer are one kind.
 
-    vocab_size: of the model; 0: from the config and its tokenizer. Raise UserError if these do not have one.
+    vocab_size: the size for the model; 0: as the config and its tokenizer set it. Raise UserError if these do not have
+    one.
     """
     shape = resolved_model(config, vocab_size or expected_vocabulary(config))
     store = Model(shape, booked_only=True, lora=lora_of(config)).store

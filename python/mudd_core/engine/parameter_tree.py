@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from mudd_core import _core
 
-_COLUMN = 44  # column of the sizes
+_COLUMN = 44  # column in which the sizes start
 
 
 @dataclass(frozen=True)
 class Leaf:
-    """A parameter."""
+    """A parameter: a leaf of the tree."""
 
     shape: tuple[int, ...]
     trained: bool
@@ -32,7 +32,7 @@ Tree: TypeAlias = "dict[str, Leaf | Tree]"
 
 
 def leaves_of(store: _core.ParamStore, trained: Sequence[str] = ()) -> dict[str, Leaf]:
-    """Return the parameters of a store by name. trained: names of trainable ones; empty: all that may train."""
+    """Return the parameters of a store by name. trained: the names of the trainable parameters; empty: all of them."""
     kept = set(trained)
     found = {}
     for name in store.names():
@@ -65,7 +65,7 @@ def lines_of(leaves: Mapping[str, Leaf]) -> Iterator[str]:
 
 
 def _lines(tree: Tree, indent: str) -> Iterator[str]:
-    is_shown = False  # only the first of several equal numbered parts is shown in full
+    is_shown = False  # only the first of several equal blocks is shown in full
     for (_, numbered), group in groupby(tree.items(), key=lambda item: (item[1], item[0].isdigit())):
         names = [name for name, _ in group]
         if numbered:

@@ -16,7 +16,7 @@ from mudd_core.engine.frozen import Weights, require_in_range, set_weight
 from mudd_core.engine.parameter_tree import Leaf, leaves_of
 from mudd_core.graph.parameters import Store
 
-_SHOWN = 4  # faults listed in a message
+_SHOWN = 4  # errors that a message lists
 
 
 class Parameters:
@@ -48,7 +48,7 @@ class Parameters:
         self._write(name, array, "set_parameter", stacklevel=5)
 
     def state_dict(self, *, copy: bool = False) -> dict[str, Array]:
-        """Return float32 weights by name: read-only views that follow training, or copies with copy=True.
+        """Return float32 weights by name: read-only views that change with training, or copies with copy=True.
 
         A weight stored in 16 bits is always copied.
         """
@@ -59,7 +59,7 @@ class Parameters:
         """Copy arrays with the names and shapes of state_dict() into all parameters.
 
         Values are float32, float16 or lists of numbers. Raise ValueError with all missing, unknown and misshapen names,
-        TypeError for other types; nothing is written then. A UserWarning says if values were rounded.
+        TypeError for other types. In both cases nothing is written. A UserWarning says if values were rounded.
         """
         shapes = {name: tuple(self.store.describe(name)["shape"]) for name in self.store.names()}
         arrays = checked_state(state, shapes)
@@ -95,7 +95,7 @@ class Parameters:
 def checked_state(
     state: Mapping[str, npt.ArrayLike], shapes: Mapping[str, tuple[int, ...]]
 ) -> dict[str, Array]:
-    """Return the arrays of a state dict in the order of `shapes`, which has name and shape of every parameter.
+    """Return the arrays of a state dict in the order of `shapes`, the map from parameter to shape.
 
     Raise TypeError unless `state` is a dict of arrays, ValueError with missing and unknown names and wrong shapes.
     """

@@ -1,4 +1,4 @@
-"""A graph of a model, recorded and planned for one shape, with its inputs and outputs."""
+"""A graph of a model, recorded and planned for one shape of ids, with its inputs and outputs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ExecutorOptions(TypedDict, total=False):
 
 
 class Planned:
-    """A planned graph for one shape: call fill(), run(), then read the outputs."""
+    """A planned graph for one shape. Call fill(), then run(), then read the outputs."""
 
     def __init__(
         self,
@@ -41,10 +41,10 @@ class Planned:
     ) -> None:
         self.executor = executor
         self.shape = shape  # shape of the ids: sequences, length
-        self.gradients = gradients  # their memory, if ranks share the batch
+        self.gradients = gradients  # memory of the gradients, if ranks share the batch
         self.inputs = inputs
-        self.outputs = outputs  # logits, or loss, count and guessed targets
-        self.aux, self.metrics = aux, metrics  # node of Hidden.aux; -1: none
+        self.outputs = outputs  # nodes of the logits; or of the loss, the count and the guessed targets
+        self.aux, self.metrics = aux, metrics  # nodes of Hidden.aux; -1: none
 
     def fill(self, batch: Mapping[str, Array]) -> None:
         """Copy the arrays of a batch into the graph's inputs."""
@@ -60,7 +60,7 @@ class Planned:
 def declare_parameters(
     config: ModelConfig, store: _core.ParamStore, stored: Mapping[str, str] | None
 ) -> None:
-    """Let a model declare its parameters in a store; stored: the 16-bit type of some of them.
+    """Let a model declare its parameters in a store. stored: the 16-bit types of some parameters, by name.
 
     Raise KeyError for a name in `stored` that the model does not have.
     """
@@ -101,5 +101,5 @@ def plan_graph(
 
 
 def tree_sum(values: Array) -> float:
-    """Return the sum over shards by the balanced tree of contracts 2."""
+    """Return the sum over shards by the balanced binary tree (contracts 2)."""
     return float(_core.tree_sum(values))

@@ -1,4 +1,4 @@
-"""Use of a TokenFormer's parameter tokens (slots) on text: the fraction of the activated scores of each slot."""
+"""The use of a TokenFormer's parameter tokens (slots) on text: each slot's fraction of the activated scores."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mudd_core.config import TokenFormerConfig
 if TYPE_CHECKING:
     from mudd_core.engine.model import Model
 
-# Projections of a block, each with slots: name, group of config fields, name of its input.
+# The projections of a block that have slots: name, group of config fields, name of the input.
 PROJECTIONS = (
     ("q", "qkv", "attn.in"),
     ("k", "qkv", "attn.in"),
@@ -24,14 +24,16 @@ PROJECTIONS = (
     ("o", "proj", "attn.heads"),
     ("ffn", "ffn", "ffn.in"),
 )
-_UNITS = 1024  # value tokens of one call: with unit vectors the outputs are the scores
+_UNITS = 1024  # value tokens per call: with unit vectors as values, the outputs are the scores
 
 
 @dataclass(frozen=True)
 class SlotUse:
-    """Use of the slots of one projection. mass: [L, n], the sum of |S| over tokens of each slot, normalized over slots.
+    """The use of the slots in one projection.
 
-    S: the activated scores (docs/maths/tokenformer.md, 1.2). A layer without any score above zero is NaN.
+    mass: [L, n], the sum of |S| over tokens for each slot, normalized over slots.
+
+    S: the activated scores (docs/maths/tokenformer.md, 1.2). A layer whose scores are all zero is NaN.
     """
 
     name: str
@@ -72,7 +74,7 @@ def slot_use(model: Model, ids: Array) -> list[SlotUse]:
 def _scores(
     model: Model, config: TokenFormerConfig, group: str, place: str, x: Array
 ) -> Iterator[tuple[int, Array]]:
-    """Yield the first slot of each part and the activated scores [B, T, up to _UNITS] of x."""
+    """Yield parts of the slots: the first slot, and the activated scores [B, T, up to _UNITS] for x."""
     key = model.parameters[f"{place}.key"]
     bias = model.parameters.get(f"{place}.key_bias")
     n = len(key)

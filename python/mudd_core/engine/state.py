@@ -1,4 +1,4 @@
-"""The state of an engine in a checkpoint, part by part."""
+"""The state of an engine in a checkpoint, as parts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _UPDATES = "updates/count"
 
 
 class EngineState:
-    """The saved state: `<name>` weights, `first_moment/<name>`, `second_moment/<name>`, updates, loads of experts.
+    """The saved state: `<name>` weights, `first_moment/<name>`, `second_moment/<name>`, update count, loads of experts.
 
     With adapters, only their weights are included: the base has a separate file. Frozen parameters have no moments, and
     their weights keep their stored type. Lion, sgd and the matrices of muon have no second moment. A bf16 first moment
@@ -41,7 +41,7 @@ class EngineState:
 
     @property
     def updates(self) -> int:
-        """Number of updates so far, without skipped ones."""
+        """The number of updates so far, without skipped ones."""
         return int(self._updates[0])
 
     def count_update(self) -> None:
@@ -49,7 +49,10 @@ class EngineState:
         self._updates += 1
 
     def parts(self, *, writable: bool = False) -> list[StatePart]:
-        """Return views of the whole state. writable: to read a checkpoint into them; `load` must follow."""
+        """Return views of the whole state.
+
+        writable: make them writable, to read a checkpoint into; `load` must follow.
+        """
         parts = []
         for name in own_names(self._store):
             if self._store.holds(0, name):
@@ -65,7 +68,7 @@ class EngineState:
         return parts
 
     def parts_of(self, weights: Mapping[str, StoredTensor], first_moment: npt.DTypeLike) -> list[StatePart]:
-        """Return the parts before the first update, each created on request, since the store may have no memory.
+        """Return the parts before the first update. Each is created on request, because the store may have no memory.
 
         weights: by name, in the types of the store. first_moment: its dtype.
         """
@@ -105,7 +108,7 @@ class EngineState:
 def weight_parts(store: _core.ParamStore, names: Sequence[str] | None = None) -> list[StatePart]:
     """Return writable views of this rank's weights to read a checkpoint into; store.repack() must follow.
 
-    names: of the weights; None: those in checkpoints, which are only the adapters if there are any.
+    names: the weights to return. None: the weights in checkpoints, which are only the adapters if there are any.
     """
     wanted = own_names(store) if names is None else names
     return [_weight_part(store, name, True) for name in wanted if store.holds(0, name)]

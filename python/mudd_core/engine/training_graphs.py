@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 class TrainingGraphs:
     """The training graphs of a model with the config of a run.
 
-    part: the rank's samples of a batch. runs: graph runs in a step. samples: sequences of a run. on_every_rank: the
-    smallest `samples` of all ranks. first: sample of its first run; stride: from one run to the next (0: `samples`).
+    part: the rank's samples of a batch. runs: the graph runs per step. samples: the sequences per run. on_every_rank:
+    the smallest `samples` of all ranks. first: the sample at which the first run starts. stride: the samples from one
+    run to the next (0: `samples`).
     """
 
     def __init__(self, config: Config, model: Model) -> None:
@@ -40,7 +41,7 @@ class TrainingGraphs:
         self.on_every_rank = last.samples // self.runs
         self._cut = model.cut is not None
         self.first, self.stride = self.part.first, 0
-        if self._cut:  # gradients are summed over ranks after each run
+        if self._cut:  # gradients are summed over ranks after each graph run
             self.first, self.stride = self.part.by_runs(self.runs, self.comm.rank, self.comm.world)
         mixture = mixture_of(model.config)
         self._batch_aux = mixture is not None and mixture.aux_scope == "batch"
@@ -65,7 +66,7 @@ class TrainingGraphs:
         )
         if self._cut:
             options["cut_gradients"] = True
-        if shared and self.comm.nodes > 1:  # nodes exchange gradients of whole tables
+        if shared and self.comm.nodes > 1:  # nodes exchange the gradients of whole tables
             options["gradient_rows"] = False
         planned = self._model.plan(
             "train",
@@ -84,7 +85,10 @@ class TrainingGraphs:
         groups: list[ParameterGroup],
         moment_planes: list[int] | None = None,
     ) -> _core.TrainStep:
-        """Return the core's step over a planned graph. groups: of the optimizer; moment_planes: of another step."""
+        """Return the core's step over a planned graph.
+
+        groups: the optimizer's groups. moment_planes: the planes of another step, to share its moments.
+        """
         optim, train = self._config.optim, self._config.train
         return _core.TrainStep(
             planned.executor,
@@ -117,7 +121,7 @@ class TrainingGraphs:
         return int(planned.executor.gradient_bytes)
 
     def packed_bytes(self, samples: int) -> int:
-        """Return the bytes of a node's packed copies if another rank runs `samples` samples at once; for a plan.
+        """Return the bytes of a node's packed copies if another rank runs `samples` samples at once. Used in plans.
 
         A graph with few rows keeps packed copies; a graph with many rows packs on use.
         """

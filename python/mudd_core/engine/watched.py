@@ -1,6 +1,6 @@
 """The values inside a model by name, and immediate evaluation while patches replace some of them.
 
-The planned graphs are not involved. Without a replacement, values, losses and logits have the same bits as theirs.
+The planned graphs are not involved. Without a patch, values, losses and logits have the same bits as in those graphs.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from mudd_core.graph.recording import Recorder, Value, recorded, running, taped
 from mudd_core.graph.watching import Patch, Watcher
 from mudd_core.models import Batch, Hidden, model_function
 
-LOGITS = "logits"  # [B, T, V]: computed by Hidden, not by the model function
+LOGITS = "logits"  # [B, T, V], computed by Hidden and not by the model function
 _LISTED = "model.names() lists all"
-# Two shapes of ids. An axis that grows with the samples is B; one that grows with the length is T.
+# Two shapes of ids. An axis that grows with the first size is B; an axis that grows with the second is T.
 _SHAPES = ((1, 1), (3, 2))
 _LETTERS = {(1, 3): "B", (1, 2): "T"}
 
@@ -38,7 +38,7 @@ def value_names(config: ModelConfig) -> dict[str, str]:
 
 
 def _sown(config: ModelConfig, shape: tuple[int, int]) -> Mapping[str, Value]:
-    store = _core.ParamStore()  # declares parameters without allocating
+    store = _core.ParamStore()  # declares parameters without allocating memory
     recorder = Recorder(store, training=False, samples=shape[0], shards=1, capture=["*"])
     with running(recorder):
         hidden = model_function(config)(config, Batch(recorder.input("inputs", shape)), None)
@@ -65,7 +65,10 @@ class Patching:
     """A context manager in which functions replace values in evaluation. Inner patches override outer ones."""
 
     def __init__(self, functions: Mapping[str, Patch], names: list[str], in_force: list[Patches]) -> None:
-        """Check the patterns. functions: by pattern; names: of all values; in_force: active patches, innermost last."""
+        """Check the patterns.
+
+        functions: the functions by pattern. names: all values. in_force: active patches, innermost last.
+        """
         if not isinstance(functions, Mapping):
             kind = type(functions).__name__
             raise TypeError(f"[patch] functions: expected a dict of names to functions, got {kind}")
@@ -171,8 +174,8 @@ def patched_tokens(
     """Yield up to `count` tokens after the prompt [T] under patches: each from the logits of all tokens, without a
     cache.
 
-    sample: returns the next token from logits [V] and a position. ring: of Generator; raise ValueError unless 0. As
-    with a cache, no expert drops a token.
+    sample: returns the next token from logits [V] and a position. ring: as for Generator; raise ValueError unless it is
+    0. As with a cache, no expert drops a token.
     """
     if ring:
         raise ValueError("[generate] window: expected stop while a patch is in force, got ring")

@@ -1,4 +1,4 @@
-"""Sums of squared weights by units that are never split across ranks: norms have the same bits in any world size."""
+"""Sums of squared weights in units that ranks never split, so that norms have the same bits for any world size."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mudd_core.base.types import Array
 from mudd_core.checkpoint import StatePart, dtypes
 from mudd_core.config.mesh_fit import UNIT
 
-Squares = list[tuple[str, int, float]]  # for each part: name, first element, sum of squares
+Squares = list[tuple[str, int, float]]  # (name, first element, sum of squares) of each part
 
 
 def squares_of(parts: Iterable[StatePart]) -> Squares:
@@ -20,7 +20,10 @@ def squares_of(parts: Iterable[StatePart]) -> Squares:
 
 
 def norms_of(found: list[Squares]) -> dict[str, float]:
-    """Return the norm of each weight by name from the squares of all ranks; a replicated part is used once."""
+    """Return the norm of each weight by name from the squares of all ranks.
+
+    A part that several ranks have is used once.
+    """
     sums: dict[str, dict[int, float]] = {}
     for name, begin, squares in (one for squares_of_rank in found for one in squares_of_rank):
         sums.setdefault(name, {})[begin] = squares
@@ -28,7 +31,7 @@ def norms_of(found: list[Squares]) -> dict[str, float]:
 
 
 def _squares(values: Array) -> float:
-    """Return the sum of squares: float32 inside a unit, exact over the units."""
+    """Return the sum of squares, in float32 inside a unit, and exact over the units."""
     flat = dtypes.as_float32(values).reshape(-1)
     units, rest = np.split(flat, [flat.size // UNIT * UNIT])
     rows = units.reshape(-1, UNIT)

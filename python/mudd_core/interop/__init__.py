@@ -1,6 +1,6 @@
 """Weights, batches and gradients of the original programs, under their names and in their shapes.
 
-`load_original` returns a Model that computes what the original program computes; `export_original` is its reverse.
+`load_original` returns a Model that computes what the original program computes; `export_original` is its inverse.
 """
 
 from __future__ import annotations
@@ -153,8 +153,9 @@ def load_original(
     """Return a Model with the weights of an original program.
 
     system: one of SYSTEMS. config: the original's settings, or the path of a JSON file with them. weights: arrays with
-    the original's names and shapes, or a safetensors file or folder, which is read one tensor at a time. spread:
-    returns how the ranks divide the model; then every rank must make this call. alive: called once per tensor.
+    the original's names and shapes, or a safetensors file or folder, which is read one tensor at a time. spread: a
+    function that returns the distribution of the model over ranks; every rank must then make this call. alive: called
+    once per tensor.
 
     The model's logits, loss and loss_and_gradients accept the original's batches, and gradients have its names. Raise
     UserError (a ValueError) for settings or weights that do not fit, and FormatError for a damaged file.
@@ -179,7 +180,7 @@ def _arrays(weights: Mapping[str, npt.ArrayLike]) -> dict[str, AnyTensor]:
 
 
 def export_original(system: str, model: Model) -> tuple[JsonObject, dict[str, Array]]:
-    """Return (settings, weights by name) of a model as the original program has them; the reverse of load_original.
+    """Return (settings, weights by name) of a model as the original program has them; the inverse of load_original.
 
     Raise ValueError if the original program has no equivalent for a config field that changes logits. Warn
     (UserWarning) about each field that changes training only.
@@ -193,7 +194,7 @@ def export_tensors(
 ) -> tuple[JsonObject, TheirTensors]:
     """Do the same as export_original, but compute each tensor when it is read.
 
-    ours: the weights, if the model's own are sharded across ranks.
+    ours: the weights to export, if the model's own weights are sharded across ranks.
     """
     page = _system(system)
     if isinstance(model, Original) and type(model.system) is type(page):

@@ -167,7 +167,7 @@ class HuggingFace(System[HfModel]):
     def reading(
         self, config: Settings, weights: Mapping[str, AnyTensor]
     ) -> tuple[HuggingFace, dict[str, AnyTensor]]:
-        """Return this system with the spelling of the weights, and those weights that belong to the model.
+        """Return this system with the spelling of the weights, and the weights that belong to the model.
 
         Raise ValueError for the names of Mistral's own program.
         """

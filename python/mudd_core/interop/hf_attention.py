@@ -1,4 +1,4 @@
-"""RoPE settings and sliding windows in a config.json of transformers.
+"""Read and write the RoPE settings and sliding windows in a config.json of transformers.
 
 RoPE is plain, linear or llama3, as version 4 or 5 writes it. Windows are for all layers, some layers, or none.
 """
@@ -32,7 +32,7 @@ SLIDING, FULL = "sliding_attention", "full_attention"  # names of layer types
 class Rope(Row):
     """RoPE theta and the scaling of the frequencies.
 
-    base: theta if it is absent, as in transformers. is_scaled: the mudd_core family supports scaling.
+    base: the theta that transformers uses if the setting is absent. is_scaled: the mudd_core family supports scaling.
     """
 
     base: float

@@ -61,7 +61,7 @@ class Multiple(NamedTuple):
 class Whole(_OneSetting):
     """An integer.
 
-    default: used if the setting is null. absent: used if it is missing; None means that the default is used then too.
+    default: the value if the setting is null. absent: the value if the setting is missing; None: the default.
     written: computes the integer from the model config; without it the field is written. older: another name of the
     setting.
     """

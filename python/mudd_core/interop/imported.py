@@ -83,7 +83,7 @@ def keep_imported(files: Mapping[str, bytes], run: RunFolder) -> None:
 def carrier(run: RunFolder, config: Config) -> RunFolder:
     """Return the run whose imported files are exported with a run.
 
-    It is the run itself, or the base whose tokenizer a tuned run uses.
+    This is the run itself, or the base whose tokenizer a tuned run uses.
     """
     place = Path(config.data.tokenizer)
     is_of_base = place.name == IMPORTED and place.is_dir() and not run.imported_folder.is_dir()

@@ -76,8 +76,8 @@ def to_ours(
     """Return the mudd_core tensors (float32) by name; each is computed when it is read.
 
     Parameters from the same original tensor are consecutive in the result, so that one tensor at a time is read, and
-    only once. shapes: of the mudd_core parameters. Raise ValueError, with the name, if a tensor is missing, unused or
-    contradictory.
+    only once. shapes: the shapes of the mudd_core parameters. Raise ValueError, with the name, if a tensor is missing,
+    unused or contradictory.
     """
     parts: dict[str, list[Entry]] = {}
     for entry in entries:
@@ -151,7 +151,7 @@ class _LastRead:
 class TheirTensors(Mapping[str, Array]):
     """The tensors of an original program (float32) by name, each computed from mudd_core's when it is read.
 
-    shapes: of the original's tensors.
+    shapes: the shapes of the original's tensors.
     """
 
     def __init__(
@@ -181,7 +181,10 @@ class TheirTensors(Mapping[str, Array]):
 def their_gradients(
     entries: Iterable[Entry], ours: Mapping[str, Array], shapes: Mapping[str, tuple[int, ...]]
 ) -> dict[str, Array]:
-    """Return the gradients (float32) by the names of the original's tensors. shapes: of the original's tensors."""
+    """Return the gradients (float32) by the names of the original's tensors.
+
+    shapes: the shapes of the original's tensors.
+    """
     theirs = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
     for entry in entries:
         gradient = ours[entry.ours]

@@ -31,8 +31,9 @@ class Loaded(NamedTuple):
 def load_run(path: str | Path, step: int | Literal["best"] | None = None, *, trust_code: bool = False) -> Run:
     """Open a run for reading: a work directory, a checkpoint of one, a folder of model.save() or of Hugging Face.
 
-    step: of the checkpoint; None for the newest, "best" for the lowest validation loss. It takes no lock and reads no
-    training text, so it works while the run trains. UserError for another path, FormatError for a damaged file.
+    step: the step of the checkpoint; None for the newest, "best" for the lowest validation loss. It takes no lock and
+    reads no training text, so it works while the run trains. Raise UserError for another path, FormatError for a
+    damaged file.
 
     trust_code: code in the folder of a run may run when the model is used; without it, only the code of your own runs
     on this machine may (docs/your-own.md).
@@ -76,7 +77,7 @@ def _of_hugging_face(folder: Path) -> Source:
 
 
 def _hint(path: Path) -> str:
-    """Return a suggestion of an existing folder: in runs/, or the nearest name in the same parent folder."""
+    """Return a hint with an existing folder: one in runs/, or the nearest name in the same parent folder."""
     inside = Path("runs") / path
     if not path.is_absolute() and inside.is_dir():
         return f"; did you mean '{inside}'?"

@@ -21,7 +21,8 @@ def lost_fields(
 ) -> list[str]:
     """Return a note for each training field that the settings do not contain.
 
-    name: of the system. settings, shapes: of the export. Raise ValueError for a field that changes logits.
+    name: the name of the system. settings, shapes: the exported settings and shapes. Raise ValueError for a field that
+    changes logits.
     """
     ours = model.settled()
     theirs = _read_back(name, system, model, settings, shapes).settled()

@@ -49,5 +49,5 @@ MixtureConfig = MixtralConfig | MUDDFormerConfig  # families that can have exper
 
 
 def mixture_of(model: ModelConfig) -> MixtureConfig | None:
-    """The config if its feed-forward parts are mixtures of experts, else None."""
+    """The config, if its feed-forward parts are mixtures of experts; otherwise None."""
     return model if isinstance(model, MixtureConfig) and model.n_expert else None

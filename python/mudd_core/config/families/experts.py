@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from mudd_core.config.families.model_config import Decoding
 from mudd_core.config.fields import opt
 
-MOST_CHOSEN = 64  # most experts of a token, a limit of the router's kernel
+MOST_CHOSEN = 64  # most experts per token, a limit of the router's kernel
 
 
 @dataclass(frozen=True)

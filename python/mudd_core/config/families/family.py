@@ -25,7 +25,7 @@ from mudd_core.config.families.transformer_pp import TransformerPPConfig
 from mudd_core.config.own_files import OwnFile, file_of_module, run_own, split_name
 
 KEY = "model.family"
-_KINDS = (bool, int, float, str)  # of a field
+_KINDS = (bool, int, float, str)  # types that a field may have
 _Config = TypeVar("_Config", bound=ModelConfig)
 
 
@@ -57,8 +57,8 @@ GivenFunction: TypeAlias = Callable[..., States]
 class Family:
     """A model family: its frozen config, and its model function.
 
-    given: the function; None for a family of this package, whose module is models/<name>.py. decodes: it supports a KV
-    cache. file: its source, if one was named.
+    given: the function; None for a family of this package, whose module is models/<name>.py. decodes: True if the model
+    supports a KV cache. file: the source file, if the user named one.
     """
 
     name: str
@@ -77,7 +77,7 @@ _INSIDE = (
     Family("mixtral", MixtralConfig),
 )
 FAMILIES = {family.name: family for family in _INSIDE}
-_of_class: dict[type[ModelConfig], Family] = {}  # the user's
+_of_class: dict[type[ModelConfig], Family] = {}  # the families of users
 _versions: dict[tuple[str, str], Family] = {}  # families of files, by name and hash
 
 
@@ -142,7 +142,7 @@ def _takes_cache(function: GivenFunction) -> bool:
 def named_family(name: str, text: bytes | None = None) -> Family:
     """Return the family of this name; run the file of FILE.py:NAME. Raise UserError for an unknown name.
 
-    text: the bytes of the file, if they do not come from the disk.
+    text: the bytes of the file; None: read the file.
     """
     found = split_name(name)
     if found is None:
@@ -177,7 +177,7 @@ def family_of(config: ModelConfig) -> Family:
 
 
 def own_family(config: ModelConfig) -> Family | None:
-    """Return the family of a config if it is a user's, else None."""
+    """Return the family of a config if a user defined it; otherwise None."""
     return _of_class.get(type(config))
 
 
@@ -194,7 +194,7 @@ class StandIn(FamilyConfig):
 
 
 def config_class_for_saved(name: str, values: Mapping[str, object]) -> type[ModelConfig]:
-    """Return the class for a saved config: of a known family, or a stand-in with its fields. No code is run."""
+    """Return the class for a saved config: a known family's class, or a stand-in with its fields. No code runs."""
     if name in FAMILIES:
         return FAMILIES[name].config
     known = {field.name for field in dataclasses.fields(FamilyConfig)}

@@ -42,7 +42,7 @@ class Sizes(Decoding):
         return 0
 
     def overridden(self, before: ModelConfig, fields: Collection[str]) -> str | None:
-        """Return the fault of overriding these fields of `before` to get this config; None if there is none."""
+        """Return the error of changing these fields of `before` to get this config; None if the change is valid."""
         return None
 
 

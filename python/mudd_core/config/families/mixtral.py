@@ -11,7 +11,7 @@ from mudd_core.config.fields import opt, with_defaults
 
 @dataclass(frozen=True)
 class _Fields(HeadSizes):
-    """Fields that are listed before those of the experts."""
+    """Fields that are listed before the expert fields."""
 
     family: str = opt("mixtral", "model family", choices=("mixtral",))
     d_ff: int = opt(704, "inner width of one expert", "channels", low=1)

@@ -77,7 +77,7 @@ class ModelConfig(Protocol):
         """Return the broken rules between fields, one message each."""
 
     def overridden(self, before: ModelConfig, fields: Collection[str]) -> str | None:
-        """Return the fault of overriding these fields of `before` to get this config; None if there is none."""
+        """Return the error of changing these fields of `before` to get this config; None if the change is valid."""
 
 
 class TiedHead(Protocol):
@@ -97,7 +97,7 @@ class TiedHead(Protocol):
 
 
 class Decoding:
-    """Default decoding of a family: like the full pass, at any position."""
+    """The default decoding of a family: it equals the full pass, and works at any position."""
 
     @property
     def positions_end(self) -> bool:

@@ -14,7 +14,7 @@ STREAMS = "qkvr"  # inputs of a block: query, key, value, residual
 
 @dataclass(frozen=True)
 class _Fields(HeadSizes):
-    """Fields that are listed before those of the experts."""
+    """Fields that are listed before the expert fields."""
 
     family: str = opt("muddformer", "model family", choices=("muddformer",))
     n_layer: int = opt(6, "number of blocks", "blocks", low=1, high=511)
@@ -90,12 +90,12 @@ class MUDDFormerConfig(ExpertFields, _Fields):
 
     @property
     def single(self) -> bool:
-        """True with one input for query, key, value and residual, and so one norm before attention."""
+        """True if query, key, value and residual have one common input, and therefore one norm before attention."""
         return self.mix == "none" or self.streams == "x"
 
     @property
     def grows(self) -> bool:
-        """True if inner widths grow with depth; all experts have d_ff."""
+        """True if inner widths grow with depth. With experts, every expert has the width d_ff."""
         return self.ffn_realloc and not self.n_expert
 
     def ffn_width(self, layer: int) -> int:
@@ -169,7 +169,7 @@ class MUDDFormerConfig(ExpertFields, _Fields):
         if self.hidden and [ruled.generator_width(n) for n in layers] == [
             self.generator_width(n) for n in layers
         ]:
-            inert.append("hidden")  # the widths of the rule, written out
+            inert.append("hidden")  # the widths by that rule, written as a list
         elif self.hidden:
             inert += ["hidden_round", "last_expand"]
         return with_defaults(with_heads(self), inert)

@@ -141,7 +141,7 @@ class MupConfig(Sizes):
         return faults
 
     def overridden(self, before: ModelConfig, fields: Collection[str]) -> str | None:
-        """Return the fault of overriding these fields of `before` to get this config; None if there is none."""
+        """Return the error of changing these fields of `before` to get this config; None if the change is valid."""
         if self.d_head != before.d_head and "qk_scale" not in fields and self.qk_scale:
             return ask_for_scale(self.d_head)
         return None

@@ -8,9 +8,9 @@ from mudd_core.config.families.heads import Sizes, attention_weights, head_fault
 from mudd_core.config.fields import opt, with_defaults
 
 SLOT_NORMS = ("l2_norm_gelu", "gelu_l2_norm", "l2_norm", "softmax", "gelu", "gelu_layer_norm")
-# eps of each normalization in the JAX program (docs/maths/tokenformer.md, 1.2).
+# The epsilon of each normalization in the JAX program (docs/maths/tokenformer.md, 1.2).
 _EPS = {"l2_norm_gelu": 1e-5, "gelu_layer_norm": 1e-6}
-# Fields that the other kind of block does not use.
+# The fields that the other kind of block does not use.
 _OF_SLOTS = (
     "slot_num",
     "proj_slot_num",
