@@ -35,7 +35,7 @@ def best(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
 
 
 def compare(batch: int, heads: int, length: int, width: int, rounds: int, peak: float) -> dict[str, Any]:
-    """Return the GFLOP/s of one row of the table; fail if the two outputs differ by more than rounding."""
+    """Return the GFLOP/s of one row of the table; raise an error if the two outputs differ by more than rounding."""
     rng = np.random.default_rng(0)
     q, k, v, dout = (rng.standard_normal((batch, length, heads * width), dtype=np.float32) for _ in range(4))
     tensors = [torch.tensor(x).requires_grad_() for x in (q, k, v)]
@@ -55,7 +55,7 @@ def compare(batch: int, heads: int, length: int, width: int, rounds: int, peak: 
         {
             "ours": lambda: mc.ops.attention(q, k, v, n_head=heads),
             "torch": theirs,
-            # Both run forward again: mc.ops.attention_backward has no saved state from an earlier call.
+            # Both run the forward again: mc.ops.attention_backward has no saved state from an earlier call.
             "ours both": lambda: mc.ops.attention_backward(dout, q, k, v, n_head=heads),
             "torch both": lambda: torch.autograd.grad(theirs(), tensors, gradient),
         },

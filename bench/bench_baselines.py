@@ -47,14 +47,14 @@ from turns import Program, take_turns
 from workload import parameter_shapes, random_weights
 
 HERE = Path(__file__).resolve().parent
-# Attempts of a round. torch.compile sometimes crashes on a busy machine, and always on some models at AVX-512 unless
-# its loop tails are scalar. From the second attempt on they are.
+# Number of attempts per round. torch.compile sometimes crashes on a busy machine, and always on some models at AVX-512
+# unless its loop tails are scalar. From the second attempt on, the tails are scalar.
 ATTEMPTS = 3
 Row = dict[str, Any]
 
 
 def lengths(a: argparse.Namespace) -> list[str]:
-    """Return the options that every program has."""
+    """Return the options that every program accepts."""
     return ["--threads", str(a.threads), "--steps", str(a.steps), "--warmup", str(a.warmup)]
 
 
@@ -143,7 +143,7 @@ def shares_of_peak(row: Row) -> dict[str, float]:
 
 
 def share_of_peak(row: Row) -> float:
-    """Return the fraction of the measured peak, from the FLOPs of the model and the time of a step."""
+    """Return the fraction of the measured peak, from the model's FLOPs and the time of a step."""
     flops = SHAPES[row["shape"]].flops_per_token(row["family"]) * row["tokens_per_second"]
     return float(flops / row["peak_gflops"] / 1e9)
 
@@ -185,7 +185,7 @@ def table(rows: list[Row]) -> str:
 
 
 def parse() -> argparse.Namespace:
-    """Command line."""
+    """Parse the command line."""
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
     p.add_argument("--families", nargs="+", choices=FAMILIES, default=["transformer_pp"])
@@ -217,7 +217,7 @@ def parse() -> argparse.Namespace:
 
 
 def missing_jax(interpreter: Path | None) -> str:
-    """Return why the JAX baseline cannot run and how to install it; an empty string if it can run."""
+    """Return the reason why the JAX baseline cannot run, and how to install it; empty if it can run."""
     how = (
         "python3 -m venv jax_env && jax_env/bin/pip install jax, then "
         "MUDD_BENCH_JAX_PYTHON=jax_env/bin/python (or --jax-python)"

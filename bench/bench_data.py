@@ -1,4 +1,4 @@
-"""Measure how fast readers and tokenizing feed a training run: ratios within one run on one core.
+"""Measure how fast readers and tokenization supply a training run, as ratios within one run on one core.
 
     python bench/bench_data.py                   # all pipelines: 2 minutes
     python bench/bench_data.py --only pile pack
@@ -35,11 +35,11 @@ from workload import LR, batch_tokens
 ROOT = Path(__file__).resolve().parents[1]
 SHAPE = SHAPES["9M"]
 READER_BAR, TOKENIZE_BAR = 20, 0.8
-Corpus = tuple[str, Path, tuple[str, ...]]  # the pipeline, its data, further overrides of the config
+Corpus = tuple[str, Path, tuple[str, ...]]  # the pipeline, its data, and further overrides of the config
 
 
 def documents(size: int) -> list[str]:
-    """Return documents of English and code of about `size` bytes in total, but at least the whole text once."""
+    """Return documents of English text and code with `size` bytes in total, but with the whole text at least once."""
     files = sorted([*ROOT.glob("docs/**/*.md"), *ROOT.glob("python/**/*.py")])
     texts = [path.read_text() for path in files]
     parts = [t[at : at + 2000] for t in texts for at in range(0, len(t), 2000)]
@@ -141,8 +141,9 @@ def corpora(folder: Path, tiny: bool) -> list[Corpus]:
 
 
 def batches_of(corpus: Corpus, cache: Path) -> Callable[[int], int]:
-    """Return a function that reads batch k as training does and returns its number of tokens; builds all caches
-    first.
+    """Return a function that reads batch k as training does, and returns the number of tokens in it.
+
+    All caches are built first.
     """
     from mudd_core.config import load_config
     from mudd_core.data.pipelines import RowShape, prepare
@@ -181,7 +182,7 @@ def seconds_of(work: Callable[[], object]) -> float:
 
 
 def reader_row(corpus: Corpus, cache: Path, step: Callable[[], object], rounds: int) -> dict[str, Any]:
-    """Measure batches and training steps in turn; return their row."""
+    """Measure batches and training steps in turn, and return the table row."""
     read = batches_of(corpus, cache)
     read(0)
     taken, trained = [], []
@@ -199,7 +200,7 @@ def reader_row(corpus: Corpus, cache: Path, step: Callable[[], object], rounds: 
 
 
 def tokenize_row(folder: Path, rounds: int) -> dict[str, Any]:
-    """Measure the building of a new cache and the library alone, in turn; return their row."""
+    """Measure the building of a new cache, and the library alone, in turn; return the table row."""
     from tokenizers import Tokenizer
 
     texts = [path.read_text() for path in sorted((folder / "text").iterdir())]

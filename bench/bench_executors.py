@@ -36,7 +36,8 @@ def measure(s: Shape, family: str, a: argparse.Namespace) -> Row:
     tokens = batch_tokens(s, 0)[: a.batch].astype(np.int32)
     batch = {"inputs": tokens[:, :-1].copy(), "targets": tokens[:, 1:].copy()}
     calls = {"planned": model.loss_and_gradients, "immediate": model.loss_and_gradients_immediate}
-    results = [call(batch, shards=SHARDS) for call in calls.values()]  # plans, packs and touches the memory
+    # plans the graphs, packs the weights and touches the memory
+    results = [call(batch, shards=SHARDS) for call in calls.values()]
     if not equal(*results):
         raise SystemExit(f"[bench_executors] {family} {s.name}: the executors give different bits")
     seconds = dict.fromkeys(calls, float("inf"))
@@ -79,7 +80,7 @@ def table(rows: list[Row], a: argparse.Namespace) -> str:
 
 
 def parse() -> argparse.Namespace:
-    """Command line."""
+    """Parse the command line."""
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES))
     p.add_argument("--shapes", nargs="+", choices=SHAPES, default=["9M"])

@@ -64,7 +64,7 @@ def measure(s: Shape, family: str, a: argparse.Namespace) -> dict[str, Any]:
         count = sum(1 for _ in written)
         token = (time.perf_counter() - first) / count
         after = mc._core.read_gbps(a.threads)
-        if n > 0:  # the first plans the graphs
+        if n > 0:  # the first call plans the graphs
             seconds.append(token)
             prefill.append(a.prompt / (first - start))
             bandwidth.append((before + after) / 2)
@@ -100,7 +100,7 @@ def table(rows: list[dict[str, Any]], a: argparse.Namespace) -> str:
 
 
 def parse() -> argparse.Namespace:
-    """Command line."""
+    """Parse the command line."""
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--families", nargs="+", choices=FAMILIES, default=["transformer_pp"])
     p.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))

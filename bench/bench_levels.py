@@ -1,14 +1,6 @@
-"""Print hashes of the weights after some steps by instruction set level: mudd_core, and PyTorch with
-ATEN_CPU_CAPABILITY.
+"""Print hashes of the weights after some steps, by instruction set level.
 
-    python bench/bench_levels.py --steps 20 --seq-len 512 --batch 4
-    python bench/bench_levels.py --shape 9M --families gpt2 --programs ours --levels portable avx2 highest
-
-Each hash comes from a separate process: SHA-256 over all weights in name order. All processes start from the same
-weights and train on the same batches. The levels are AVX2 and the highest of the CPU. On a CPU whose highest level is
-AVX2 they are portable and AVX2 (for PyTorch: its default, which uses no AVX, and AVX2). The table has the median step
-time without the first step, and the ratio of the first level's time to the last level's. Exit code 1 if mudd_core's
-hashes differ.
+The programs are mudd_core, and PyTorch with ATEN_CPU_CAPABILITY.
 """
 
 from __future__ import annotations
@@ -39,7 +31,7 @@ PROGRAMS = ("ours", "torch")
 
 
 class Run(NamedTuple):
-    """The result of a process: the hash of its weights, the name of its level, the seconds of the median step."""
+    """The result of a process: the hash of its weights, the name of its level, and the median step time in seconds."""
 
     digest: str
     level: str
@@ -153,7 +145,7 @@ def rows(a: argparse.Namespace) -> Iterable[tuple[str, str, list[Run]]]:
 
 
 def parse() -> argparse.Namespace:
-    """Command line."""
+    """Parse the command line."""
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--families", choices=FAMILIES, nargs="+", default=list(FAMILIES))
     p.add_argument("--programs", choices=PROGRAMS, nargs="+", default=list(PROGRAMS))

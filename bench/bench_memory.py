@@ -20,7 +20,7 @@ from pathlib import Path
 from shapes import FAMILIES
 
 ROOT = Path(__file__).resolve().parents[1]
-MOST_TOKENS = 4096  # of a step: seconds, not minutes
+MOST_TOKENS = 4096  # tokens per step, so that a run takes seconds and not minutes
 RUN = ("train.steps=3", "train.stop_at=2", "train.eval_every=1", "data.tokenizer=bytes", "eval.max_batches=1")
 STOPPED = 75  # exit code of a run that train.stop_at ended
 # Starts a command and writes its exit code and peak to a file. This is a separate, small process because Linux reports

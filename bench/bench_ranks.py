@@ -165,7 +165,7 @@ def baselines(a: argparse.Namespace, folder: Path, shape: str, precision: str) -
 
 
 def sums(a: argparse.Namespace, *_: object) -> list[Row]:
-    """The C++ program window_sum."""
+    """Return rows of the C++ program window_sum."""
     program = a.sums_program or rank_programs.newest(HERE.parent, "window_sum")
     if program is None:
         return [{"skipped": "window_sum is not built: -DMUDD_BENCH=ON with Open MPI (./run test)"}]
@@ -188,12 +188,12 @@ def memory(a: argparse.Namespace, folder: Path, shape: str, precision: str) -> l
     return rows
 
 
-# Family and mesh of the ranks whose memory is measured, each rank a node.
+# The family and mesh of the ranks whose memory is measured; each rank is a node.
 MESHES = (("transformer_pp", ("--zero", "3")), ("mixtral", ("--expert", "2")))
 
 
 def meshes(a: argparse.Namespace, folder: Path, shape: str, precision: str) -> list[Row]:
-    """As memory, of ranks that cut weights or hold experts."""
+    """Return the memory of ranks that shard weights or experts, as `memory` does."""
     rows = []
     short = argparse.Namespace(**{**vars(a), "steps": min(2, a.steps), "warmup": 1})
     for family, mesh in MESHES:
@@ -249,7 +249,7 @@ PARTS: dict[str, Part] = {
 
 
 def cases(a: argparse.Namespace) -> Iterator[tuple[str, str, str, str]]:
-    """(name, part, shape, precision): what is measured and kept on its own."""
+    """Yield (name, part, shape, precision) for each measurement whose rows are stored separately."""
     for part in a.only:
         if part == "sums":
             yield part, part, "", ""
@@ -262,7 +262,7 @@ def cases(a: argparse.Namespace) -> Iterator[tuple[str, str, str, str]]:
 
 
 def weights(shape: str, folder: Path, family: str = "transformer_pp") -> str:
-    """A file of initial weights that all programs start from."""
+    """Write a file of initial weights from which all programs start, and return its path."""
     file = folder / f"{family}_{shape}.npz"
     if not file.exists():
         values = random_weights(parameter_shapes(SHAPES[shape], family))
@@ -271,7 +271,7 @@ def weights(shape: str, folder: Path, family: str = "transformer_pp") -> str:
 
 
 def parse() -> argparse.Namespace:
-    """Command line."""
+    """Parse the command line."""
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     p.add_argument("--shapes", nargs="+", choices=("9M", "55M"), default=["9M", "55M"])
@@ -287,7 +287,7 @@ def parse() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Measure the parts, keep and print their rows."""
+    """Measure the parts, save their rows and print them."""
     a = parse()
     machine = "_".join("".join(c if c.isalnum() else " " for c in cpu_name().lower()).split())
     file = a.out or HERE / "results" / f"ranks_{machine}_{time.strftime('%Y-%m-%d')}.json"

@@ -1,4 +1,4 @@
-"""Seconds of the import, and from the command to the first training step, each in separate processes.
+"""Measure the seconds of the import, and from the command to the first training step, each in separate processes.
 
     python bench/bench_startup.py --rounds 3
 
@@ -27,7 +27,7 @@ _IMPORT = (
 
 
 def import_seconds() -> float:
-    """Of one fresh interpreter."""
+    """Return the seconds of the import in a fresh interpreter."""
     argv = [sys.executable, "-c", _IMPORT, str(HERE.parent / "python")]
     return float(subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=True).stdout)
 
@@ -57,7 +57,7 @@ def first_step_seconds(config: str, folder: Path, name: str) -> float:
 
 
 def measure(rounds: int, config: str) -> dict[str, Any]:
-    """Medians of `rounds` runs after one that is not counted."""
+    """Return medians of `rounds` runs, after one run that is not measured."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         first = [first_step_seconds(config, folder, f"run{n}") for n in range(rounds + 1)][1:]

@@ -1,9 +1,9 @@
-"""Whole optimizer steps of mudd_core on a bench shape, in this process; one line, or JSON for bench_baselines.py.
+"""Time optimizer steps of mudd_core on a bench shape, in this process; print a line, or JSON for bench_baselines.py.
 
     python bench/bench_step.py --family transformer_pp --shape 9M --threads 2 --steps 12
 
-A step is all micro-batches forward and backward, clip to norm 1, AdamW and repacking: the one call of the
-engine. Warm-up steps are not timed. Under mpirun the ranks take the steps together, and the first one reports.
+A step is one call of the engine: forward and backward of all micro-batches, clip to norm 1, AdamW and repacking.
+Warm-up steps are not timed. Under mpirun the ranks take the steps together, and the first one reports.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ KINDS = ("weights", "first_moment", "second_moment")
 def run_config(
     s: Shape, family: str, micro_batch: int, precision: str = "fp32", recompute: bool = False
 ) -> Any:
-    """The config of a run on this shape; embedding and head decay like every matrix, as in the baselines."""
+    """Return the config of a run on this shape. As in the baselines, embedding and head decay like every matrix."""
     from mudd_core import config as c
 
     sizes = {"vocab_size": s.V, "max_seq_len": s.T, "d_model": s.D, "n_layer": s.L, "n_head": s.H}
@@ -55,13 +55,13 @@ def run_config(
         model = c.MixtralConfig(
             **sizes, d_ff=s.F, n_expert=EXPERTS, top_k=TOP_K, aux_coef=AUX, aux_scope="batch"
         )
-        micro_batch = 0  # the balance loss is over the whole batch
+        micro_batch = 0  # the balance loss needs the whole batch at once
     elif family == "mup":
         sizes.pop("n_head")
         head = s.D // s.H
         model = c.MupConfig(
             **sizes, d_base=s.D, d_head=head, qk_scale=1 / head
-        )  # at the base width: one rate
+        )  # at the base width, all parameters have one learning rate
     elif family == "muddformer":
         model = c.MUDDFormerConfig(**sizes, d_ff=s.inner(family), ffn_realloc=False)
     else:
@@ -77,9 +77,10 @@ def run_config(
 
 
 def default_micro_batch(s: Shape) -> int:
-    """Half of the batch: next to no slower, half of the activations, same bits; but at least 1,024 tokens.
+    """Return half of the batch, but at least 1,024 tokens; the result has the same bits.
 
-    With fewer, the packing of the weights, once a run, shows: 2.7 % of a 162M step.
+    Half a batch needs half of the activations and is hardly slower. With fewer than 1,024 tokens, packing the weights
+    once per run is noticeable: 2.7 % of a 162M step.
     """
     return max(1, s.B // 2, min(s.B, 1024 // s.T))
 
@@ -95,9 +96,11 @@ def make_engine(
     experts: int = 1,
     zero: int = 1,
 ) -> Any:
-    """Model with the given (or the bench's own) weights, and its engine.
+    """Return a model with the given weights (or the bench's own), and its engine.
 
-    comm: of the ranks that train it. experts: ranks that hold the experts between them. zero: mesh.zero.
+    comm: the communicator of the ranks that train it. experts: the number of ranks across which the experts are
+    sharded.
+    zero: the value of mesh.zero.
     """
     from mudd_core.config import MeshConfig
     from mudd_core.engine.engine import Engine
@@ -120,14 +123,14 @@ def make_engine(
 
 
 def state_lengths(engine: Any, comm: Any, copies: int) -> dict[str, float]:
-    """Lengths of all weights, first and second moments: another clip, decay or moment would change them.
+    """Return the norms of all weights, first moments and second moments.
 
-    copies: of the weights.
+    A different clip, decay or moment would change them. copies: the number of copies of the weights.
     """
     parts: dict[str, list[Any]] = {}
     for part in engine.state_parts():
         kind = part.name.split("/")[0] if "/" in part.name else "weights"
-        if kind in KINDS and (not part.shared or comm.node_rank == 0):  # one copy of shared parts
+        if kind in KINDS and (not part.shared or comm.node_rank == 0):  # counts only one copy of shared parts
             parts.setdefault(kind, []).append(part.array)
     own = {kind: length(parts.get(kind, [])) ** 2 / (copies if kind == "weights" else 1) for kind in KINDS}
     return {kind: math.sqrt(sum(one[kind] for one in gathered(comm, own))) for kind in KINDS}
@@ -163,7 +166,7 @@ def measure(s: Shape, family: str, a: argparse.Namespace) -> dict[str, Any]:
     losses, seconds, exposed, processor = [], [], [], []
     with tempfile.TemporaryDirectory() as folder:
         ranks = Ranks(Path(comm.broadcast(folder.encode()).decode()), comm.rank, comm.world)
-        comm.barrier()  # all weights are set
+        comm.barrier()  # wait until all weights are set
         for step in turns(a.warmup + a.steps, a.in_turn, ranks, a.turn):
             tokens = batch_tokens(s, step).astype(np.int32)
             batch = {
@@ -175,7 +178,7 @@ def measure(s: Shape, family: str, a: argparse.Namespace) -> dict[str, Any]:
             seconds.append(time.perf_counter() - start)
             processor.append(time.process_time() - busy)
             if (step + 1) % a.turn == 0:
-                engine.settle()  # no work of this program continues in the turn of another one
+                engine.settle()  # none of this program's work may continue in the turn of another program
             losses.append(float(report.loss))
             exposed.append(engine.exposed_seconds)
         used = gathered(comm, {"program": program, "now": memory_of("self")})
@@ -206,7 +209,7 @@ def measure(s: Shape, family: str, a: argparse.Namespace) -> dict[str, Any]:
 
 
 def parse() -> argparse.Namespace:
-    """Command line."""
+    """Parse the command line."""
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--family", choices=FAMILIES, default="transformer_pp")
     p.add_argument("--shape", choices=SHAPES, default="9M")

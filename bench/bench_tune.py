@@ -1,15 +1,16 @@
-"""Fine-tuning steps of mudd_core compared with transformers with PEFT, interleaved, each run in a separate process.
+"""Compare fine-tuning steps of mudd_core and of transformers with PEFT, interleaved, each run in a separate process.
 
     python bench/bench_tune.py --shape SmolLM2-135M --programs lora full eager compile --out bench/results/tune.md
 
 All programs start from one folder (random weights, adapters with PEFT's initial values), see the same tokens and take
-their steps in turn (turns.py). Reported: median of the steps after the warm-up, tokens per second, and the memory of
-those steps: the peak resident size (VmHWM, reset after the warm-up) and the largest Pss after a step. Losses of all
-steps must agree within 1e-4 (fp32), the adapters after the last one within 5e-5 of their norm.
+their steps in turn (turns.py). The report has the median step time after the warm-up, tokens per second, and the memory
+of those steps: the peak resident size (VmHWM, reset after the warm-up) and the largest Pss after a step. The losses of
+all steps must agree within 1e-4 (fp32), and the adapters after the last step within 5e-5 of their norm.
 
-`full` is mudd_core's step of all weights, `counted` a LoRA step that ignores 60 % of the targets; their losses differ.
-Inductor needs minutes for a whole model (`compile`) and less than one for its layers (`layers`), which are alike; it
-keeps what it compiled (TORCHINDUCTOR_CACHE_DIR).
+`full` is mudd_core's step over all weights; `counted` is a LoRA step that ignores 60 % of the targets. The losses of
+both differ.
+Inductor needs minutes for a whole model (`compile`), and less than a minute for its layers (`layers`), which are equal.
+It caches compiled code (TORCHINDUCTOR_CACHE_DIR).
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ Row = dict[str, Any]
 
 
 def prepare(folder: Path, a: argparse.Namespace) -> None:
-    """Write what all programs start from, unless it is there."""
+    """Write the files from which all programs start, unless they exist."""
     if (folder / "begun").exists():
         return
     theirs = [str(HERE / "baselines" / "peft_step.py"), "--precision", a.precision]
@@ -50,7 +51,7 @@ def prepare(folder: Path, a: argparse.Namespace) -> None:
 
 
 def command(program: str, folder: Path, a: argparse.Namespace) -> list[str]:
-    """Argument list of one run."""
+    """Return the argument list of one run."""
     page = HERE / "baselines" / "peft_step.py" if program in THEIRS else HERE / "tune_step.py"
     words = [
         sys.executable,
@@ -73,7 +74,7 @@ def command(program: str, folder: Path, a: argparse.Namespace) -> list[str]:
 
 
 def measure(folder: Path, a: argparse.Namespace) -> list[Row]:
-    """One row a program."""
+    """Measure all programs and return one row per program."""
     prepare(folder, a)
     caps = {"OMP_NUM_THREADS": str(a.threads)}
     started = [
@@ -102,7 +103,7 @@ def differences(rows: list[Row], folder: Path) -> None:
 
 
 def adapter_differences(ours: Path, theirs: Path) -> tuple[float, float]:
-    """Return the norm of all adapters' difference over the norm of PEFT's, and the largest ratio of a single tensor."""
+    """Return the relative norm of the difference of all adapters, and the largest relative difference of one tensor."""
     with np.load(ours, allow_pickle=False) as x, np.load(theirs, allow_pickle=False) as y:
         assert set(x.files) == set(y.files), set(x.files) ^ set(y.files)
         pairs = [(np.float64(x[name]), np.float64(y[name])) for name in y.files]
@@ -113,7 +114,7 @@ def adapter_differences(ours: Path, theirs: Path) -> tuple[float, float]:
 
 
 def table(rows: list[Row]) -> str:
-    """Markdown: speed and memory, and our ratios to each row."""
+    """Return a Markdown table of speed and memory, with mudd_core's ratios to each row."""
     out = [
         "| program | ISA | s a step | tokens/s | spread | peak RSS MiB | Pss MiB | LoRA here: tokens/s | its RSS "
         "| difference of loss, adapters (worst tensor) |",
@@ -152,7 +153,7 @@ def heading(rows: list[Row], a: argparse.Namespace) -> str:
 
 
 def parse() -> argparse.Namespace:
-    """Command line."""
+    """Parse the command line."""
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--shape", choices=TUNE_SHAPES, default="SmolLM2-135M")
     p.add_argument(
@@ -176,7 +177,7 @@ def parse() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Measure, print the table, and fail where losses or adapters disagree."""
+    """Measure and print the table; return 1 if losses or adapters disagree."""
     a = parse()
     with tempfile.TemporaryDirectory() as temporary:
         folder = a.folder or Path(temporary)

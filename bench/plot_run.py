@@ -1,4 +1,4 @@
-"""The loss curve of a run as an SVG picture, from its metrics.jsonl.
+"""Draw the loss curve of a run as an SVG picture, from its metrics.jsonl.
 
 python bench/plot_run.py runs/small --out docs/loss_small.svg
 """
@@ -17,7 +17,10 @@ TRAIN, MEAN, VALID = "#b8c7e0", "#2457a6", "#c4472b"
 
 
 def read(path: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the training and the validation entries; of a step that a resume repeated, the last."""
+    """Return the training and the validation entries.
+
+    For a step that a resume repeated, only the last entry is returned.
+    """
     train: dict[int, dict[str, Any]] = {}
     valid: dict[int, dict[str, Any]] = {}
     for line in path.read_text().splitlines():
@@ -27,7 +30,7 @@ def read(path: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
 
 
 def running_mean(points: list[Point], rows: int) -> list[Point]:
-    """Return at each point the mean of the last `rows` points, of fewer at the start."""
+    """Return the mean of the last `rows` points at each point; at the start there are fewer points."""
     means = []
     for i, (x, _) in enumerate(points):
         part = points[max(0, i + 1 - rows) : i + 1]
@@ -65,7 +68,7 @@ def draw(folder: Path) -> str:
 
 
 def title(config: dict[str, Any], train: list[dict[str, Any]], valid: list[dict[str, Any]]) -> str:
-    """Return the name of the run, its tokens and its result in the unit of the axis."""
+    """Return the title: the name of the run, its tokens, and its result in the unit of the axis."""
     result = f", {valid[-1]['val_loss']:.2f} nats per token on held-out text" if valid else ""
     read = f"{train[-1]['step']:,} steps, {train[-1]['tokens'] / 1e6:.1f} million tokens"
     return f"{config.get('name', 'run')}: {read}{result}"

@@ -1,4 +1,4 @@
-"""A bar chart of training speed compared with PyTorch and JAX as an SVG picture, from a kept result of bench/tables.py.
+"""Draw a bar chart of training speed compared with PyTorch and JAX, as SVG, from a result of bench/tables.py.
 
 python bench/plot_speed.py bench/results/tables_amd_epyc.json --shape 55M --out docs/speed.svg
 """
@@ -20,7 +20,7 @@ LEFT, WIDTH, BAR, GAP, TOP = 120, 760, 14, 16, 84
 
 @dataclass(frozen=True)
 class Bar:
-    """A measured program, or with a speed of 0 the reason why it was not measured."""
+    """A measured program. If the speed is 0, it has the reason why the program was not measured."""
 
     speed: float
     color: str
@@ -126,7 +126,7 @@ def _drawn(bar: Bar, y: int, most: float) -> list[str]:
 
 
 def main() -> None:
-    """Read a kept result and write the picture."""
+    """Read a saved result and write the picture."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,4 +1,4 @@
-"""The memory of the ranks of a run: what the kernel counts, and what the formula says."""
+"""The memory of the ranks of a run, as the kernel measures it and as the formula predicts it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 from shapes import Shape
 from workload import parameter_shapes
 
-# Lines of smaps_rollup, in KiB. Pss counts a page that n processes map by 1/n.
+# Lines of smaps_rollup, in KiB. A page that n processes map contributes 1/n to Pss.
 _FIELDS = ("Rss", "Pss", "Shared_Clean", "Shared_Dirty", "Private_Clean", "Private_Dirty")
 
 
 def memory_of(process: str) -> dict[str, float]:
-    """Resident MiB of a process ("self" or its id): rss, its pss, and of the rss what is shared and private."""
+    """Return the resident MiB of a process ("self" or its id): rss and pss, and the shared and private parts of rss."""
     kib = dict.fromkeys(_FIELDS, 0)
     for line in Path(f"/proc/{process}/smaps_rollup").read_text(encoding="ascii").splitlines()[1:]:
         name, value = line.split(":")
@@ -28,9 +28,10 @@ def memory_of(process: str) -> dict[str, float]:
 
 
 def formula_mib(parameters: int, packed_bytes: int, ranks: int) -> dict[str, float]:
-    """MiB of weights, gradients and moments of a node of `ranks`: docs/parallel.md, Memory, one copy of the weights.
+    """Return the MiB of weights, gradients and moments on a node of `ranks` ranks with one copy of the weights.
 
-    packed_bytes: of the copies in bf16, which the node shares too. a_rank: of which it has a share, not activations.
+    docs/parallel.md, Memory, has the formula. packed_bytes: the bytes of the bf16 copies, which the node shares too.
+    The result a_rank is one rank's part, without activations.
     """
     mib = 4 * parameters / 2**20
     node = mib + packed_bytes / 2**20 + 2 * mib + ranks * mib
@@ -38,5 +39,5 @@ def formula_mib(parameters: int, packed_bytes: int, ranks: int) -> dict[str, flo
 
 
 def parameters(s: Shape) -> int:
-    """Weights of Transformer++ on a bench shape."""
+    """Return the number of weights of Transformer++ on a bench shape."""
     return sum(math.prod(sizes) for sizes in parameter_shapes(s, "transformer_pp").values())

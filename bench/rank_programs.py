@@ -1,4 +1,4 @@
-"""How the programs of bench_ranks.py start, and what a row of memory holds."""
+"""Start the programs of bench_ranks.py, and build the rows of its memory tables."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from bench_step import default_micro_batch, run_config
-from mudd_core.cli.mpirun import Job, find_mpirun, mpirun_argv, this_machine  # bench_step knows where
+
+# bench_step sets sys.path for this import
+from mudd_core.cli.mpirun import Job, find_mpirun, mpirun_argv, this_machine
 from mudd_core.config import Config
 from mudd_core.config.fields import replace_path
 from mudd_core.run.build.memory_plan import ALONE, MemoryPlan, Place
@@ -20,7 +22,7 @@ Row = dict[str, Any]
 
 
 def environment() -> dict[str, str]:
-    """Of all programs: root may start mpirun, and nothing of a launcher around us is seen."""
+    """Return the environment of all programs: root may start mpirun, and variables of an outer launcher are removed."""
     own = {k: v for k, v in os.environ.items() if not k.startswith(("OMPI_", "PMIX_", "SLURM_"))}
     return {**own, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
@@ -36,7 +38,7 @@ def launcher(ranks: int, threads: int, command: list[str]) -> list[str]:
 
 
 def ours(ranks: int, threads: int, start: str, options: list[str]) -> list[str]:
-    """bench_step.py in plain Python, by `ranks` as launch.py starts them, or by a bare mpirun and its options."""
+    """Return the command of bench_step.py: plain Python, `ranks` ranks as launch.py starts them, or a bare mpirun."""
     command = [sys.executable, str(HERE / "bench_step.py"), "--threads", str(threads), *options]
     if start == "plain":
         return command
@@ -73,7 +75,7 @@ def planned(config: Config, place: Place) -> dict[str, float]:
 
 
 def memory_row(row: Row, shape: str, tiny: list[str]) -> Row:
-    """The measured memory, and what formula and plan give for it."""
+    """Return the measured memory, and the memory that formula and plan predict for it."""
     s, world, found = SHAPES[shape], int(row["ranks"]), measured(row)
     if tiny:
         return found
@@ -86,7 +88,7 @@ def memory_row(row: Row, shape: str, tiny: list[str]) -> Row:
 
 
 def mesh_row(row: Row, shape: str, family: str, fields: dict[str, int], tiny: list[str]) -> Row:
-    """The same of ranks that are nodes, with these fields of the mesh; the plan alone has their formula."""
+    """Return the same for ranks that are nodes, with these mesh fields. Only the plan has a formula for them."""
     s, world, found = SHAPES[shape], int(row["ranks"]), measured(row)
     if tiny:
         return found

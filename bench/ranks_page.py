@@ -1,4 +1,4 @@
-"""The page of bench_ranks.py: every metric of data parallel training with its bar."""
+"""The page of bench_ranks.py: every metric of data parallel training with its target."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from shapes import SHAPES, Shape
 from workload import batch_tokens
 
 Row = dict[str, Any]
-LINK_BYTES = 125e6 * 0.94  # a second: 1 Gb/s less the headers of Ethernet, IP and TCP
+LINK_BYTES = 125e6 * 0.94  # bytes per second: 1 Gb/s minus the headers of Ethernet, IP and TCP
 EXPERTS = "2 ranks x 1 thread, mesh.expert=2"
 CUT = "mesh.zero=3"
 ZERO3 = f"2 ranks x 1 thread, {CUT}"
 ZERO3_NODES = f"{ZERO3}, each a node"
-MESSAGES, LINK = "dist.node=rank", "link of 1 Gb/s"  # two nodes, joined by memory or by a link
-SPEEDS = ("steps", "experts", "zero3")  # parts with ratios
-# (shape, program, program it is divided by, least ratio); precision fp32 and bf16 alike.
+MESSAGES, LINK = "dist.node=rank", "link of 1 Gb/s"  # two nodes, connected by memory or by a link
+SPEEDS = ("steps", "experts", "zero3")  # the parts whose metrics are ratios
+# (shape, program, program that it is divided by, smallest ratio), for both fp32 and bf16.
 RATIOS = (
     ("55M", ZERO3_NODES, "1 rank x 2 threads", 0.9),
     ("55M", ZERO3, "1 rank x 2 threads", None),
@@ -90,12 +90,12 @@ def formula_bytes(s: Shape, cut: bool) -> dict[str, float]:
 
 
 def _formula(row: Row) -> str:
-    """MiB by the formula of ranks of one node; other meshes have it in their plan."""
+    """Return the MiB that the formula predicts for ranks of one node; for other meshes, the MiB of the plan."""
     return f"{row['formula_node']:.0f}" if "formula_node" in row else "-"
 
 
 def metrics(kept: Row) -> Iterator[tuple[str, float, float | None, bool]]:
-    """(metric, measured, bar or None, whether less is better)."""
+    """Yield (metric, measured value, target or None, whether less is better)."""
     for part in SPEEDS:
         yield from _speeds(_rows(kept, part))
     for row in _rows(kept, "sums"):
@@ -133,7 +133,7 @@ def metrics(kept: Row) -> Iterator[tuple[str, float, float | None, bool]]:
 
 
 def _speeds(rows: list[Row]) -> Iterator[tuple[str, float, float | None, bool]]:
-    """Ratios of programs of one part."""
+    """Yield the ratios between the programs of one part."""
     steps = {(r["shape"], r["precision"], r["program"]): r for r in rows if not r["other_steps"]}
     for (shape, precision, program), row in steps.items():
         for of, what, base, bar in RATIOS:
@@ -148,7 +148,7 @@ def _speeds(rows: list[Row]) -> Iterator[tuple[str, float, float | None, bool]]:
 def _beside(
     rows: list[Row], ours: tuple[str, ...], speed: float, memory: float
 ) -> Iterator[tuple[str, float, float | None, bool]]:
-    """Ours over the fastest baseline that took the same steps; speed, memory: the bars of 55M."""
+    """Yield mudd_core's ratios to the fastest baseline that took the same steps. speed, memory: the targets for 55M."""
     others = [r for r in rows if not r["program"].startswith("2 ranks") and "ZeRO" not in r["program"]]
     others = [r for r in others if not r["other_steps"]]
     if not others:
@@ -167,12 +167,12 @@ def _rows(kept: Row, part: str) -> list[Row]:
 
 
 def _process(row: Row) -> float:
-    """Return the memory of the largest rank in MiB; a page that n ranks share counts 1/n (Pss)."""
+    """Return the memory of the largest rank in MiB; a page that n ranks share contributes 1/n (Pss)."""
     return max(float(one["now"]["pss"]) for one in row["memory_of_ranks"])
 
 
 def page(kept: Row) -> str:
-    """Markdown."""
+    """Return the page in Markdown."""
     out = [
         "# Several ranks on one machine",
         "",

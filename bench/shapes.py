@@ -9,7 +9,7 @@ from pathlib import Path
 
 FAMILIES = ("transformer_pp", "gpt2", "mixtral", "muddformer", "mup", "tokenformer")
 JAX_FAMILIES = ("transformer_pp", "gpt2")  # families of baselines/jax_step.py
-EXPERTS, TOP_K, AUX = 8, 2, 0.01  # of mixtral: experts of inner width F, two of which process each token
+EXPERTS, TOP_K, AUX = 8, 2, 0.01  # for mixtral: experts of inner width F, two of which process each token
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def cpu_levels() -> list[str]:
     return [n for n in ("avx2", "fma", "avx512f", "avx512_bf16", "amx_bf16") if n in cpu_flags()]
 
 
-# Names of our levels in the libraries of the baselines.
+# The names of mudd_core's levels in the libraries of the baselines.
 BASELINE_CAPS = {
     "avx2": {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"},
     "avx512": {

@@ -36,7 +36,7 @@ from shapes import FAMILIES, SHAPES, commit, cpu_name, usable_cores
 from turns import Program, take_turns
 
 HERE = Path(__file__).resolve().parent
-STEPS = (20, 5)  # timed and warm-up steps of a run
+STEPS = (20, 5)  # numbers of timed and of warm-up steps in a run
 QUICK = {"9M": (4, 2), "55M": (2, 1), "162M": (1, 1)}
 MIXTRAL_SHAPES = ("9M", "55M")  # 162M would need 8.4 GiB of state in each program
 Row = dict[str, Any]
@@ -146,7 +146,7 @@ def conditions(a: argparse.Namespace) -> Row:
 
 
 def parse() -> argparse.Namespace:
-    """Command line."""
+    """Parse the command line."""
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--only", nargs="+", choices=MEASURE, default=list(MEASURE))
     p.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES))

@@ -53,7 +53,7 @@ def cases(kept: Row) -> list[tuple[Row, dict[str, Row]]]:
 
 
 def numbers(ours: Row) -> str:
-    """Return precision and instruction set of a run, such as "fp32, AVX2"."""
+    """Return the precision and the instruction set of a run, such as "fp32, AVX2"."""
     level = ours["isa"]
     if ours["precision"] == "fp32" and level.endswith("_bf16"):
         level = "avx512"  # fp32 does not use the bf16 instructions

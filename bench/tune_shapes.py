@@ -1,11 +1,11 @@
-"""The models that bench_tune.py tunes: sizes of well-known ones, with random weights."""
+"""The models that bench_tune.py tunes: the sizes of well-known models, with random weights."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
 
-RANK, ALPHA, LR = 16, 32, 2e-4  # adapters on all linear layers but the head
+RANK, ALPHA, LR = 16, 32, 2e-4  # for adapters on all linear layers except the head
 _LLAMA3 = {
     "rope_type": "llama3",
     "rope_theta": 5e5,
@@ -18,7 +18,10 @@ _LLAMA3 = {
 
 @dataclass(frozen=True)
 class TuneShape:
-    """A model of transformers. kind: its class; fields: of its config. A step has B sequences of T tokens."""
+    """A model of transformers.
+
+    kind: its class. fields: the fields of its config. A step has B sequences of T tokens.
+    """
 
     name: str
     kind: str

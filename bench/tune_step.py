@@ -138,7 +138,7 @@ def measure(s: TuneShape, a: argparse.Namespace) -> dict[str, Any]:
 
 
 def parse() -> argparse.Namespace:
-    """Command line."""
+    """Parse the command line."""
     p = tune_options.parser(__doc__, usable_cores())
     p.add_argument("--method", choices=("lora", "full"), default="lora", help="tune.method")
     p.add_argument(

@@ -28,7 +28,7 @@ class Ranks:
     """
 
     def __init__(self, folder: Path, rank: int, world: int) -> None:
-        """Open the pipes. folder: for these ranks only, on a disk that all of them see."""
+        """Open the pipes. folder: used by these ranks only, on a disk that all of them can read."""
         self.first = rank == 0
         self._pipes = []
         for other in range(1, world) if self.first else (rank,):
@@ -38,7 +38,7 @@ class Ranks:
             self._pipes.append(os.open(pipe, os.O_RDWR))
 
     def turn(self) -> None:
-        """Release the other ranks on rank 0; wait for rank 0 on the others."""
+        """On rank 0, release the other ranks; on the others, wait for rank 0."""
         for pipe in self._pipes:
             if self.first:
                 os.write(pipe, b"\n")
@@ -47,7 +47,7 @@ class Ranks:
 
 
 def turns(count: int, in_turn: bool, ranks: Ranks | None = None, length: int = 1) -> Iterator[int]:
-    """Yield the numbers of the steps, `length` of them in each turn; without `in_turn` all at once."""
+    """Yield the indices of the steps, `length` of them in each turn; without `in_turn` all steps are one turn."""
     for step in range(count):
         if in_turn and step % length == 0:
             if ranks is None or ranks.first:

@@ -1,4 +1,4 @@
-"""Create two network namespaces joined by a link of a given rate: two nodes for mpirun on one machine."""
+"""Create two network namespaces connected by a link of a given rate: two nodes for mpirun on one machine."""
 
 from __future__ import annotations
 
@@ -15,13 +15,17 @@ _BURST = ("burst", "256kb", "latency", "50ms")
 
 
 class TwoNodes:
-    """Two nodes. Raises OSError or CalledProcessError if this process may not create namespaces or `ip` is missing."""
+    """Two nodes.
+
+    Raise OSError or CalledProcessError if this process may not create namespaces, or if `ip` is missing.
+    """
 
     hosts = ("10.77.0.1", "10.77.0.2")
 
     def __init__(self, folder: Path, rate: str = "1gbit") -> None:
-        """Create the namespaces. folder: for the script that starts the second node. rate: of the link, as tc names
-        it.
+        """Create the namespaces.
+
+        folder: for the script that starts the second node. rate: the rate of the link, in the syntax of tc.
         """
         self._agent = folder / "agent.sh"
         self._rate = rate
@@ -51,7 +55,7 @@ class TwoNodes:
     def __exit__(self, *error: object) -> None:
         for space in self._spaces:
             with contextlib.suppress(OSError, subprocess.CalledProcessError):
-                for process in _ip("netns", "pids", space).split():  # a daemon that lost its mpirun
+                for process in _ip("netns", "pids", space).split():  # may be a daemon that lost its mpirun
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(int(process), signal.SIGKILL)
                 _ip("netns", "del", space)

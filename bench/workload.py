@@ -78,7 +78,7 @@ def random_weights(shapes: dict[str, tuple[int, ...]], seed: int = 0) -> dict[st
         elif name.endswith((".bias", ".b")):
             out[name] = np.zeros(shape, np.float32)
             if name.endswith("mix.bias"):
-                out[name][:, -1] = 1  # the newest state
+                out[name][:, -1] = 1  # the column of the newest state
         else:
             out[name] = (rng.standard_normal(shape, dtype=np.float32) * 0.02).astype(np.float32)
     return out

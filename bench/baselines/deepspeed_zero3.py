@@ -34,7 +34,7 @@ class Zero3(Trainer):
             deepspeed.init_distributed("gloo", dist_init_required=False)
             settings: dict[str, Any] = {
                 "train_batch_size": a.ranks,
-                "train_micro_batch_size_per_gpu": 1,  # read by its counters alone
+                "train_micro_batch_size_per_gpu": 1,  # read only by DeepSpeed's counters
                 "gradient_clipping": CLIP,
                 "zero_optimization": {"stage": 3},
                 "zero_allow_untested_optimizer": True,

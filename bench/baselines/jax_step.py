@@ -42,14 +42,14 @@ Tree = dict[str, Any]  # arrays by mudd_core's names
 
 
 def rms_norm(x: Any, gain: Any) -> Any:
-    """[..., D] -> [..., D]."""
+    """Return x scaled to root mean square 1, times gain: [..., D] -> [..., D]."""
     import jax
 
     return x * jax.lax.rsqrt((x * x).mean(-1, keepdims=True) + 1e-6) * gain
 
 
 def layer_norm(x: Any, gain: Any, bias: Any) -> Any:
-    """[..., D] -> [..., D]."""
+    """Return the LayerNorm of x: [..., D] -> [..., D]."""
     import jax
 
     centred = x - x.mean(-1, keepdims=True)
@@ -57,7 +57,7 @@ def layer_norm(x: Any, gain: Any, bias: Any) -> Any:
 
 
 def rotate(x: Any, cos: Any, sin: Any) -> Any:
-    """RoPE in half layout on [B, T, H, d]; cos, sin [T, 1, d/2]."""
+    """Apply RoPE in half layout to x [B, T, H, d]; cos and sin are [T, 1, d/2]."""
     import jax.numpy as jnp
 
     a, b = jnp.split(x, 2, -1)
@@ -135,7 +135,7 @@ def update(p: Tree, moments: tuple[Tree, Tree], step: Any, inputs: Any, targets:
 
 
 def parse() -> argparse.Namespace:
-    """Command line."""
+    """Parse the command line."""
     p = parser(__doc__, JAX_FAMILIES, threads=2)
     p.add_argument("--max-isa", choices=("avx2", "avx512"), help="highest instruction set of XLA's code")
     return p.parse_args()

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "python"))
 
 
 def main() -> int:
-    """Measure once a turn."""
+    """Measure once per turn and print the result."""
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--threads", type=int, default=2)
     p.add_argument("--steps", type=int, default=20, help="turns that count")

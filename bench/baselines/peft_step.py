@@ -89,7 +89,7 @@ def measure(s: TuneShape, a: argparse.Namespace) -> dict[str, Any]:
 
 
 def parse() -> argparse.Namespace:
-    """Command line."""
+    """Parse the command line."""
     p = tune_options.parser(__doc__, 2)
     p.add_argument(
         "--mode",

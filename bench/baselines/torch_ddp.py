@@ -69,7 +69,7 @@ class Ddp(Trainer):
 
 
 def parse() -> argparse.Namespace:
-    """Command line."""
+    """Parse the command line."""
     p = parser_of_ranks(__doc__)
     p.add_argument("--optimizer", choices=("adamw", "zero"), default="adamw")
     p.add_argument("--bucket-mb", type=float, default=25)

@@ -48,7 +48,9 @@ class Fsdp2(Trainer):
         loss.backward()
         gradients = [local(p.grad) for p in self.model.parameters()]
         rows = [torch.linalg.vector_norm(g.view(-1, g.shape[-1]), dim=1) for g in gradients if g.numel()]
-        square = torch.linalg.vector_norm(torch.cat(rows)).double() ** 2  # clip of torch_step.py, on shards
+        square = (
+            torch.linalg.vector_norm(torch.cat(rows)).double() ** 2
+        )  # the clip of torch_step.py, on shards
         dist.all_reduce(square)
         scale = (CLIP / (square.sqrt() + 1e-6)).clamp(max=1.0).float()
         torch._foreach_mul_(gradients, scale)

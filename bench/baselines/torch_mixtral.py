@@ -57,7 +57,7 @@ class Block(nn.Module):
         self.norm_1, self.norm_2 = nn.RMSNorm(s.D, eps=1e-5), nn.RMSNorm(s.D, eps=1e-5)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-        """cos, sin [T, d/2]."""
+        """Return (output [B, T, D], router logits). cos and sin are [T, d/2]."""
         B, T, D = x.shape
         q, k, v = (
             t.view(B, T, self.heads, -1).transpose(1, 2) for t in self.qkv(self.norm_1(x)).chunk(3, dim=-1)
@@ -86,7 +86,7 @@ class Model(nn.Module):
         self.register_buffer("sin", sin)
 
     def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Mean loss of ids [B, T]."""
+        """Return the mean loss of ids [B, T]."""
         x, routers = self.embed(inputs), []
         for block in self.blocks:
             x, logits = block(x, self.cos, self.sin)

@@ -36,7 +36,7 @@ class Block(nn.Module):
         self.norm_2 = nn.RMSNorm(s.D, eps=EPS)
 
     def forward(self, streams: tuple[Tensor, ...], cos: Tensor, sin: Tensor) -> Tensor:
-        """cos, sin [T, d/2]."""
+        """Return the output [B, T, D] for the four inputs. cos and sin are [T, d/2]."""
         B, T, D = streams[0].shape
         q, k, v = (
             linear(norm(x)).view(B, T, self.heads, -1).transpose(1, 2)
@@ -59,10 +59,10 @@ class Mixture(nn.Module):
         self.w2 = nn.Linear(hidden, self.count * (layer + 2), bias=False)
         self.bias = nn.Parameter(
             torch.zeros(self.count * (layer + 2))
-        )  # one axis, so weight decay does not apply
+        )  # a tensor with one axis, so weight decay does not apply
 
     def forward(self, states: list[Tensor]) -> tuple[Tensor, ...]:
-        """states: l arrays [B, T, D]."""
+        """Return the streams for states, l arrays [B, T, D]."""
         x = states[-1]
         u = F.rms_norm(x, (x.shape[-1],), eps=EPS)
         weights = self.w2(F.gelu(self.w1(u), approximate="tanh")) + self.bias
@@ -87,7 +87,7 @@ class Model(nn.Module):
         self.register_buffer("sin", sin)
 
     def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Mean loss of ids [B, T]."""
+        """Return the mean loss of ids [B, T]."""
         states = [self.embed(inputs)]
         streams: tuple[Tensor, ...] = (states[0],) * 4
         for block, mixture in zip(self.blocks, self.mixtures, strict=True):

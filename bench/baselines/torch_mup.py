@@ -31,7 +31,7 @@ class Block(nn.Module):
         self.down = nn.Linear(s.inner("mup"), s.D, bias=False)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """cos, sin [T, d/2]."""
+        """Return the output [B, T, D]. cos and sin are [T, d/2]."""
         B, T, D = x.shape
         qkv = self.qkv(F.rms_norm(x, (D,), eps=_EPS)).chunk(3, dim=-1)
         q, k, v = (t.view(B, T, self.heads, -1).transpose(1, 2) for t in qkv)
@@ -42,7 +42,7 @@ class Block(nn.Module):
 
 
 class Model(nn.Module):
-    """Untied head; forward gives the mean loss."""
+    """Model with an untied head; forward returns the mean loss."""
 
     def __init__(self, s: Shape) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class Model(nn.Module):
         self.register_buffer("sin", sin)
 
     def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Mean loss of ids [B, T]."""
+        """Return the mean loss of ids [B, T]."""
         x = self.embed(inputs)
         for block in self.blocks:
             x = block(x, self.cos, self.sin)

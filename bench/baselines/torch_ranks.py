@@ -1,4 +1,4 @@
-"""Shared code of the multi-process baselines: start processes, step in turn over gloo, report."""
+"""Shared code of the multi-process baselines: start processes, take steps in turn over gloo, report."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MOMENTS = (("first_moment", "exp_avg"), ("second_moment", "exp_avg_sq"))
 class Trainer(ABC):
     """A model on the ranks of one kind of baseline."""
 
-    name: str  # appended to PyTorch's version in the row
+    name: str  # appended to PyTorch's version in the table row
 
     @abstractmethod
     def step(self, tokens: Tensor) -> float:
@@ -46,11 +46,11 @@ class Trainer(ABC):
 
     @abstractmethod
     def lengths(self) -> Lengths:
-        """Return the lengths of all weights and moments of all ranks."""
+        """Return the norms of all weights and moments over all ranks."""
 
 
 def parser_of_ranks(about: str | None) -> argparse.ArgumentParser:
-    """Return a parser of the arguments that every baseline of several processes takes."""
+    """Return a parser of the arguments that every multi-process baseline accepts."""
     p = parser(about, FAMILIES, threads=1)
     p.add_argument("--ranks", type=int, default=2)
     p.add_argument("--rank", type=int, default=0, help="set for the processes that rank 0 starts")
@@ -61,7 +61,7 @@ def parser_of_ranks(about: str | None) -> argparse.ArgumentParser:
 
 
 def gathered(value: Any) -> list[Any]:
-    """Return what every rank gives."""
+    """Return the values of all ranks."""
     found: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(found, value)
     return found
@@ -75,7 +75,7 @@ def length_over_ranks(own: float) -> float:
 def train(
     a: argparse.Namespace, trainer: type[Trainer], folder: Path, rest: list[subprocess.Popen[bytes]]
 ) -> NoReturn:
-    """Run the steps of this rank and exit; rank 0 waits for the others and reports."""
+    """Run the steps of this rank and exit. Rank 0 waits for the others and reports."""
     torch.set_num_threads(a.threads)
     program = memory_of("self")
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=a.rank, world_size=a.ranks)

@@ -95,7 +95,7 @@ def state_lengths(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[st
 
 
 def parse() -> argparse.Namespace:
-    """Command line."""
+    """Parse the command line."""
     p = parser(__doc__, FAMILIES, threads=2)
     p.add_argument(
         "--mode",

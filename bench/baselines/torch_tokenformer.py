@@ -60,8 +60,9 @@ class Block(nn.Module):
 
 
 class Model(nn.Module):
-    """Model without positions; the head is tied to the embedding and divided by sqrt(D). forward returns the mean
-    loss.
+    """Model without positions; forward returns the mean loss.
+
+    The head is tied to the embedding, and the logits are divided by sqrt(D).
     """
 
     def __init__(self, s: Shape) -> None:
@@ -71,7 +72,7 @@ class Model(nn.Module):
         self.gain, self.bias = nn.Parameter(torch.zeros(s.D)), nn.Parameter(torch.zeros(s.D))
 
     def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Mean loss of ids [B, T]."""
+        """Return the mean loss of ids [B, T]."""
         x = self.embed(inputs)
         for block in self.blocks:
             x = block(x)

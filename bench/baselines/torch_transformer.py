@@ -29,7 +29,7 @@ class Block(nn.Module):
         self.norm_2 = nn.LayerNorm(s.D, eps=1e-5) if self.gpt2 else nn.RMSNorm(s.D, eps=1e-6)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """[B, T, D] -> [B, T, D]; cos, sin [T, d/2]."""
+        """Return the output [B, T, D] for x [B, T, D]. cos and sin are [T, d/2]."""
         B, T, D = x.shape
         q, k, v = (
             t.view(B, T, self.heads, -1).transpose(1, 2) for t in self.qkv(self.norm_1(x)).chunk(3, dim=-1)
@@ -68,7 +68,7 @@ class Model(nn.Module):
         self.register_buffer("sin", sin)
 
     def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Mean loss of ids [B, T]."""
+        """Return the mean loss of ids [B, T]."""
         x = self.embed(inputs)
         if self.gpt2:
             x = x + self.pos_embed

@@ -28,7 +28,7 @@ def pad_documents(ids: NDArray[Any], eos: int, order: int) -> tuple[Ints, NDArra
     ids = ids.astype(np.int64)
     pads = max(order - 1, 1)
     ends = np.nonzero(ids[:-1] == eos)[0] + 1
-    # A document's own final eos serves as the first pad of the next one.
+    # The final eos of a document is also the first pad of the next document.
     at = np.concatenate([np.zeros(pads, np.int64), np.repeat(ends, pads - 1)])
     stream = np.insert(ids, at, eos)
     real = np.insert(np.ones(ids.size, bool), at, False)
@@ -40,8 +40,8 @@ class Level:
     """All n-grams of one order, sorted by key: arrays over n-grams and over their contexts."""
 
     keys: Ints
-    discounted: Floats  # (count - discount) / total of its context, the first term of the interpolation
-    backoff: Floats  # per context: weight of the lower order; 1 for a context that was never seen
+    discounted: Floats  # (count - discount) / total of the context: the first term of the interpolation
+    backoff: Floats  # weight of the lower order, per context; 1 for a context that was never seen
     discounts: tuple[float, float, float]
 
 

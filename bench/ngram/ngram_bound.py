@@ -1,5 +1,6 @@
-"""Compute bits per byte of Kneser-Ney n-grams on the tokens and split of a token cache: the score that a model must
-beat.
+"""Compute bits per byte of Kneser-Ney n-grams on the tokens and split of a token cache.
+
+A model must beat this score.
 
     python bench/ngram/ngram_bound.py --cache runs/cache/<fingerprint>
     python bench/ngram/ngram_bound.py --train train.npy --valid valid.npy --valid-bytes 586190 --vocab 4096
@@ -92,7 +93,7 @@ def measure(tokens: Tokens, order: int, checks: int) -> dict[str, Any]:
 
 
 def parse() -> argparse.Namespace:
-    """Command line."""
+    """Parse the command line."""
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--cache", type=Path, help="token cache of mudd_core")
     p.add_argument("--train", type=Path, help=".npy of train ids, every document followed by eos")

@@ -1,4 +1,4 @@
-"""A GPT-2 for a first real run, on the text of configs/small.py."""
+"""A GPT-2 for a first real run, trained on the text of configs/small.py."""
 
 from mudd_core.config import Config, DataConfig, GPT2Config, OptimConfig, TrainConfig
 

@@ -1,4 +1,4 @@
-"""Llama7B: for measuring speed (docs/maths/muddformer.md, 3.1)."""
+"""Llama7B, for measuring speed (docs/maths/muddformer.md, 3.1)."""
 
 from dataclasses import replace
 from pathlib import Path

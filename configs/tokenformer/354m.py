@@ -1,4 +1,4 @@
-"""The 124M model grown to 2,140 slots (the authors' second command); start.load_parameters_path is the old run."""
+"""The 124M model grown to 2,140 slots (the authors' second command). start.load_parameters_path names the old run."""
 
 import dataclasses
 from pathlib import Path

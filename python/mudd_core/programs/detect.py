@@ -1,4 +1,4 @@
-"""Detection of the grammar of a command line: our own, or the grammar of an original program."""
+"""Detect the grammar of a command line: mudd_core's, or the grammar of an original program."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from mudd_core.programs.row import Row
 
 
 def drop_program(words: list[str]) -> tuple[str, list[str]]:
-    """Remove the script of an original program from the start of the arguments; return (its command here, notes).
+    """Remove the script of an original program from the start of the arguments; return (the mudd_core command, notes).
 
-    MaxText/train.py before a yml file has no separate command; run_clm.py becomes the command clm.
+    MaxText/train.py before a yml file becomes no command; run_clm.py becomes the command clm.
     """
     file = words[0].rpartition("/")[2] if words else ""
     if not file.endswith(".py"):
@@ -30,12 +30,12 @@ def drop_program(words: list[str]) -> tuple[str, list[str]]:
 
 
 def program_of(asked: CommandLine) -> Program | None:
-    """Return the program whose grammar a command line uses; None for this program's own grammar."""
+    """Return the program whose grammar a command line uses; None for mudd_core's own grammar."""
     return next((program for program in programs() if program.claims(asked)), None)
 
 
 def resolve(asked: CommandLine) -> Resolved | None:
-    """Return a command of an original program as an unchecked config; None for this program's own grammar."""
+    """Return a command of an original program as an unchecked config; None for mudd_core's own grammar."""
     program = program_of(asked)
     refuse_devices(program is not None and program.of_device, asked.options)
     if program is None:
@@ -47,7 +47,7 @@ def resolve(asked: CommandLine) -> Resolved | None:
 
 
 def known_alone(rows: Mapping[str, Row], names: Iterable[str]) -> Iterator[str]:
-    """Yield the names that are keys of a grammar but not fields of this program."""
+    """Yield the names that are keys of a grammar but not fields of a mudd_core config."""
     ours = fields_of_all()
     for name in names:
         if name in rows and field_path(name, ours) is None:

@@ -23,7 +23,7 @@ ROWS: tuple[Row, ...] = (
 
 
 def environment_notes(environment: dict[str, str]) -> list[str]:
-    """Return a line for each variable that is set and has no effect here."""
+    """Return a line for each variable that is set and has no effect in mudd_core."""
     rows = {row.name: row for row in ROWS if row.fate == "noted"}
     other = "there is no XLA here"
     return [

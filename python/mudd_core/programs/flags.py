@@ -1,4 +1,4 @@
-"""Arguments that name keys of a table: `--name value`, `--name=value`, `--config.name=value` or `name=value`."""
+"""Parse arguments that name keys of a table: `--name value`, `--name=value`, `--config.name=value` or `name=value`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from mudd_core.config.suggest import nearest
 from mudd_core.config.values import flag, number, whole
 from mudd_core.programs.row import Row, Value
 
-Typed = dict[str, tuple[str, str]]  # key -> (argument as typed, its value)
+Typed = dict[str, tuple[str, str]]  # key -> (the argument as the user wrote it, its value)
 
 
 def split_flags(grammar: str, words: Sequence[str], rows: Mapping[str, Row]) -> tuple[Typed, list[str]]:
-    """Return (typed keys, arguments that set config fields); raise UserError for an unknown or repeated name."""
+    """Return (the keys that the user set, arguments that set config fields).
+
+    Raise UserError for a bad or repeated name.
+    """
     typed, own, arguments = Typed(), list[str](), Arguments(words)
     fields = fields_of_all()
     ours = {flag for info in fields for flag in (info.path.rpartition(".")[2], *info.flags)}

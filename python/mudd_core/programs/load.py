@@ -1,4 +1,4 @@
-"""The package's load_config: configs of this program, and files and names of the original programs."""
+"""The package's load_config: mudd_core configs, and the files and names of the original programs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def load_config(path: str | Path, overrides: Sequence[str] | Changes = ()) -> Co
         )
     words = _words(overrides) if isinstance(overrides, Mapping) else tuple(overrides)
     command, file = (str(path), "") if program_of_command(str(path)) is not None else ("", str(path))
-    nowhere = {"--workdir": "."}  # no run starts, so it needs no name
+    nowhere = {"--workdir": "."}  # no run starts, so the run needs no name
     asked = CommandLine(command, file, words, nowhere, os.environ)
     if is_our_own(asked):
         return own.load_config(path, overrides)

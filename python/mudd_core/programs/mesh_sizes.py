@@ -1,4 +1,4 @@
-"""Meshes and devices of the original programs as fields of the config.
+"""Convert the meshes and devices of the original programs to fields of the config.
 
 Their meshes shard weights, gradients and optimizer state across all devices. `--devices=N` multiplies the per_device_*
 batch sizes; the run stores the global batch size.
@@ -21,7 +21,7 @@ from mudd_core.programs.row import Values
 _MOST = 65_536
 LEFT = -1  # the axis uses all devices that the other axes leave
 _NETWORKS = ("ici", "dcn")
-# Axes of MaxText that shard a weight. Whatever the axis, here the rows of the weight are sharded.
+# Axes of MaxText that shard a weight. For each of them, mudd_core shards the rows of the weight.
 _CUT = ("fsdp", "fsdp_transpose", "tensor")
 AXES = ("data", *_CUT, "expert")
 # Unsupported axes of MaxText, with the entry of NOT_BUILT that gives the reason.
@@ -34,7 +34,10 @@ def axis_key(network: str, axis: str) -> str:
 
 
 def without(axis: str, ranks: str) -> str:
-    """Return why an axis is unsupported, with the advice to remove it. ranks: a sentence on what its ranks do then."""
+    """Return the reason why an axis is unsupported, with the advice to remove it.
+
+    ranks: the use of its ranks without it.
+    """
     return f"{NOT_BUILT[REFUSED_AXES.get(axis, axis)]}; leave it out: {ranks}"
 
 
@@ -55,7 +58,7 @@ def of_maxtext(values: Values) -> dict[str, Scalar]:
 
 
 def of_rows(rows: int, cols: int) -> dict[str, Scalar]:
-    """Return the mesh fields for mu-Transformer's mesh: every weight is sharded across all rows * cols devices."""
+    """Return the mesh fields for mu-Transformer's mesh, which shards every weight across all rows * cols devices."""
     return _fields(1, rows * cols, 1) if rows * cols > 1 else {}
 
 
@@ -71,7 +74,10 @@ def _fields(data: int, fsdp: int, expert: int) -> dict[str, Scalar]:
 
 
 def note(before: str, fields: dict[str, Scalar], tensor: bool = False) -> str:
-    """Return a line on how a mesh is mapped; empty without a mesh. tensor: the mesh has a tensor-parallel axis."""
+    """Return a line that explains how a mesh is mapped; empty without a mesh.
+
+    tensor: the mesh has a tensor-parallel axis.
+    """
     if not fields:
         return ""
     words = " ".join(f"{path}={value}" for path, value in fields.items())
@@ -84,7 +90,7 @@ def note(before: str, fields: dict[str, Scalar], tensor: bool = False) -> str:
 
 
 def maxtext_note(values: Values) -> str:
-    """Return a line on how the ici_* and dcn_* sizes are mapped."""
+    """Return a line that explains how the ici_* and dcn_* sizes are mapped."""
     keys = [axis_key(network, axis) for network in _NETWORKS for axis in AXES]
     set_keys = [f"{key}={values[key]}" for key in keys if values.get(key) not in (None, 1, LEFT)]
     tensor = any(_size(values, network, "tensor") > 1 for network in _NETWORKS)
@@ -108,7 +114,7 @@ def _size(values: Values, network: str, axis: str) -> int:
 
 
 def _sizes(values: Values, axes: Sequence[str]) -> int:
-    """Multiply the sizes of the axes over both networks; return LEFT if one of them is LEFT."""
+    """Return the product of the axis sizes over both networks; LEFT if one of them is LEFT."""
     sizes = [_size(values, network, axis) for network in _NETWORKS for axis in axes]
     return LEFT if LEFT in sizes else math.prod(sizes)
 
@@ -119,7 +125,7 @@ def devices_of(options: Mapping[str, str]) -> int:
 
 
 def refuse_devices(of_device: bool, options: Mapping[str, str]) -> None:
-    """Raise UserError if the option is typed in a grammar without batch sizes of one device."""
+    """Raise UserError if the option is used in a grammar that has no batch sizes per device."""
     if DEVICES in options and not of_device:
         raise UserError(
             f"[arguments] {DEVICES}: expected a command with per_device_* batch sizes (base_v2.yml, tokenformer.yml, "
@@ -134,7 +140,10 @@ def ranks_of(options: Mapping[str, str], environment: Mapping[str, str]) -> int:
 
 
 def whole_batch(name: str, of_a_device: float, devices: int) -> int:
-    """Return the batch of all devices; raise ValueError, with a value that works, unless it is a positive integer."""
+    """Return the batch size of all devices.
+
+    Raise ValueError, with a value that works, unless it is a positive integer.
+    """
     exact = Fraction(str(of_a_device)) * devices
     if exact >= 1 and exact.denominator == 1:
         return int(exact)

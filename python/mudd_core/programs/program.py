@@ -1,6 +1,6 @@
 """The interface of an original program: its command line, keys, weights, log lines and files.
 
-Each program is a folder, and its __init__.py defines the one object PROGRAM. A command in this program's own grammar
+Each program is a folder, and its __init__.py defines the one object PROGRAM. A command in mudd_core's own grammar
 imports only this module.
 """
 
@@ -47,8 +47,9 @@ _COMMAND = re.compile(r"[A-Za-z_][\w.]*")
 class CommandLine:
     """The parts of a command line, before its grammar is known.
 
-    command: the first argument if it is a command, else empty. config: value of --config, or a first argument that is
-    a yml file. options: other options of this program (cli/names.py). `words`: all other arguments, as typed.
+    command: the first argument if it is a command, else empty. config: the value of --config, or a first argument that
+    is a yml file. options: other options of launch.py (cli/names.py). `words`: all other arguments, as the user wrote
+    them.
     notes: lines for the user about arguments that were dropped.
     """
 
@@ -89,10 +90,10 @@ class Program(ABC):
 
     @abstractmethod
     def rows(self) -> tuple[Row, ...]:
-        """Return the keys of its command line."""
+        """Return the keys of the program's command line."""
 
     def claims(self, asked: CommandLine) -> bool:
-        """Return whether a command line uses this grammar."""
+        """Return whether a command line uses this program's grammar."""
         return asked.command in self.commands
 
     @abstractmethod
@@ -101,20 +102,20 @@ class Program(ABC):
 
     @abstractmethod
     def style(self, config: Config) -> type[Style]:
-        """Return the class of its log lines and tags."""
+        """Return the class of the program's log lines and tags."""
 
     def metrics_kind(self, config: Config) -> Kind:
-        """Return the kind of log.metrics_file: our records, or a file or folder of the program's own objects."""
+        """Return the kind of log.metrics_file: mudd_core's records, or a file or folder of the program's objects."""
         return "rows"
 
     def compliance_log(self) -> type[ComplianceLog] | None:
-        """Return the class that writes log.mllog; None if this program has no such log."""
+        """Return the class that writes log.mllog; None if the program has no such log."""
         return None
 
     def write_sample(
         self, config: Config, text: Prepared, model: Model, tokenizer: Tokenizer, write: Callable[[str], None]
     ) -> bool:
-        """Write the samples of `sample` in the program's format; return False if it has none."""
+        """Write the samples of `sample` in the program's format; return False if the program has no format."""
         return False
 
     def validation_lines(self, result: Validation) -> list[str]:
@@ -128,19 +129,19 @@ def programs() -> Iterator[Program]:
 
 
 def program_named(name: str) -> Program | None:
-    """Return the program of a value of log.style; None if it names no program."""
+    """Return the program that a value of log.style names; None if it names no program."""
     return Programs[Program]().named(name)
 
 
 def program_of_command(word: str) -> Program | None:
-    """Return the program that has the argument as a command, if any."""
+    """Return the program that has this argument as a command; None if there is none."""
     if not _COMMAND.fullmatch(word):
         return None
     return next((program for program in programs() if word in program.commands), None)
 
 
 def program_of_grammar(grammar: str) -> Program | None:
-    """Return the program with this grammar, if any."""
+    """Return the program with this grammar; None if there is none."""
     return next((program for program in programs() if program.grammar == grammar), None)
 
 
@@ -181,15 +182,15 @@ def assigned_names(words: Sequence[str]) -> Iterator[str]:
 
 
 def is_our_own(asked: CommandLine) -> bool:
-    """Return whether a command line is certainly in our own grammar, so that no program has to be imported.
+    """Return whether a command line is certainly in mudd_core's own grammar, so that no program must be imported.
 
-    This is so if the config is absent or a shipped one, and every name is one of our fields.
+    This is the case if the config is absent or shipped, and every name is a mudd_core field.
     """
     names = [*flag_names(asked.words), *assigned_names(asked.words)]
     if asked.config:
         if is_yml(asked.config) or asked.config in ALIASES or not _is_shipped(asked.config):
             return False
-    elif any(flag_names(asked.words)):  # the flags of a program may be among our fields
+    elif any(flag_names(asked.words)):  # some flags of programs are also names of fields
         return False
     ours = fields_of_all() if names else ()
     return program_of_command(asked.command) is None and all(field_path(name, ours) for name in names)

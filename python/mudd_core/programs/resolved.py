@@ -20,14 +20,16 @@ if TYPE_CHECKING:
 class Resolved:
     """An ordinary config, and how it was derived from a command.
 
-    command: one of train, validate, sample. workdir: the run's folder if the grammar decides it, else empty.
-    origins: by field path. notes: lines for the user about keys without effect. files: the files that were read.
-    style: the style that log.style=auto stands for. answer: a message to print instead of running anything.
+    command: one of train, validate, sample. workdir: the run's folder if the grammar sets it, else empty.
+    origins: the origin of each field by path. notes: lines for the user about keys without effect. files: the files
+    that were read.
+    style: the style that log.style=auto stands for. answer: a message to print; nothing runs then.
     writes: the contents, by path, of extra files that the run writes at its start.
     imports: a transformers folder, and the work directory to import it into first (start.load_parameters_path).
     sweep: the last action of a run of a sweep. split: valid or test for validate; empty for other commands.
-    fields: the original program's fields by name, for the first lines of its style. tags: validate writes its tags.
-    evaluates_start: validate evaluates the weights that the config starts from.
+    fields: the original program's fields by name, for the first lines of its style. tags: the command validate writes
+    tags.
+    evaluates_start: the command validate evaluates the weights that the config starts from.
     """
 
     grammar: str
@@ -49,14 +51,14 @@ class Resolved:
 
 
 def explained_key(resolved: Resolved, name: str) -> str:
-    """Return which fields a key of the grammar (or a field of the config) decides, and the origin of their values."""
+    """Return the fields that a key of the grammar (or a config field) sets, and the origin of their values."""
     row = rows_of(resolved.grammar).get(name)
     key = None if row is None else Key(f"{row.fate}{f'; {row.text}' if row.text else ''}", row.fields)
     return explained(resolved.config, name, resolved.origins, key)
 
 
 def origin_text(resolved: Resolved) -> str:
-    """Return a line for each origin of values (arguments, files) with the fields that it decides."""
+    """Return a line for each origin of values (argument, file), with the fields that it sets."""
     by_place: dict[str, list[str]] = {}
     for path, origin in resolved.origins.items():
         place = "arguments" if origin.word else Path(origin.file).name

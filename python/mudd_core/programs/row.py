@@ -1,4 +1,4 @@
-"""A row of the table of keys: a key of an original program, its default there, and its treatment here."""
+"""A row of the table of keys: a key of an original program, its default there, and its treatment in mudd_core."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ Convert = Callable[[Values], Mapping[str, Scalar]]
 Note = Callable[[Values], str]
 Key = str
 
-WORKDIR, COMMAND = "(work directory)", "(command)"  # listed as fields of keys that decide them
+WORKDIR, COMMAND = "(work directory)", "(command)"  # listed as the fields of keys that set them
 
 
 @dataclass(frozen=True)
 class Row:
     """A key of a grammar.
 
-    default: the original's default, which is always accepted. fields: config fields that a mapped key decides.
-    text: of a mapped key, its meaning; of a noted one, why it has no effect; of a refused one, the alternative.
-    convert: returns field values by path from all keys of the grammar, defaults included; None copies the value to the
-    one field. note: returns a line for the user, or an empty string. Both may raise ValueError for a wrong value.
+    default: the original's default, which is always accepted. fields: config fields that a mapped key sets.
+    text: the meaning of a mapped key, the reason why a noted key has no effect, or the alternative to a refused key.
+    convert: returns field values by path from all keys of the grammar, including defaults; None copies the value to the
+    only field. note: returns a line for the user, or an empty string. Both may raise ValueError for a wrong value.
     allowed: further values that a refused key accepts.
     """
 
@@ -42,7 +42,7 @@ class Row:
 
     @property
     def meaning(self) -> str:
-        """Return the text, introduced by the meaning of the key's fate."""
+        """Return the text, after a phrase that says whether the key is mapped, noted or refused."""
         fates = {"noted": "does nothing here: ", "refused": "other values are refused: "}
         return fates.get(self.fate, "") + self.text
 
@@ -56,7 +56,7 @@ def mapped(
     convert: Convert | None = None,
     note: Note | None = None,
 ) -> Row:
-    """Build a key that decides fields of the config."""
+    """Build a key that sets fields of the config."""
     return Row(grammar, name, default, "mapped", fields, text, convert, note=note)
 
 
@@ -66,5 +66,8 @@ def noted(grammar: str, name: Key, default: Value, text: str) -> Row:
 
 
 def refused(grammar: str, name: Key, default: Value, text: str, *allowed: Value) -> Row:
-    """Build a key that only accepts its default and the allowed values; others exit with code 2 and an alternative."""
+    """Build a key that accepts only its default and the allowed values.
+
+    Other values exit with code 2 and an alternative.
+    """
     return Row(grammar, name, default, "refused", text=text, allowed=allowed)

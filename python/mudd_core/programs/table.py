@@ -1,4 +1,4 @@
-"""Conversion of the keys of a command, by the rows of its grammar, to an ordinary config."""
+"""Convert the keys of a command, by the rows of its grammar, to an ordinary config."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ from mudd_core.config.origins import Origin
 from mudd_core.config.values import KINDS, mismatch
 from mudd_core.programs.row import COMMAND, WORKDIR, Row, Value
 
-# Fields that may be typed together with a key that sets them: a mesh changes no result, and messages propose them.
+# Fields that a command may set together with a key for them: a mesh changes no result, and messages suggest it.
 _CHANGEABLE = tuple(f"mesh.{name}" for name in SIZES)
 _NO_FIELDS = (COMMAND, WORKDIR)
 
 
 @dataclass(frozen=True)
 class Setting:
-    """The value of a key and its origin. default: the grammar's; file, word: empty unless one of them set the value."""
+    """The value of a key and its origin.
+
+    default: the grammar's default. file, word: the file or argument that set the value; otherwise empty.
+    """
 
     value: Value
     default: Value = None
@@ -46,9 +49,9 @@ def apply(
     settings: Mapping[str, Setting],
     passed: Callable[[Row], bool] = lambda row: False,
 ) -> Applied:
-    """Apply every key in the settings to the config; a key that is absent decides nothing.
+    """Apply every key in the settings to the config; an absent key sets nothing.
 
-    passed: true for rows whose fields the caller sets itself. Raise UserError for values that are refused.
+    passed: a function that is true for rows whose fields the caller sets. Raise UserError for values that are refused.
     """
     values = {name: settings[name].value if name in settings else None for name in rows}
     defaults = {name: settings[name].default if name in settings else None for name in rows}
@@ -82,7 +85,7 @@ def _require_number(grammar: str, row: Row, value: Value) -> None:
 
 
 def require_taken(grammar: str, row: Row, value: Value) -> None:
-    """Raise UserError, with the alternative, for a value that the key cannot have here."""
+    """Raise UserError, with the alternative, for a value that mudd_core does not support for the key."""
     if any(_equal(value, one) for one in (row.default, *row.allowed)):
         return
     if row.fate == "refused":
@@ -104,7 +107,7 @@ def _judged(grammar: str, row: Row, setting: Setting, values: Mapping[str, Value
 
 
 def _refusal(grammar: str, row: Row, values: Mapping[str, Value], error: Exception) -> UserError:
-    """Return the error of a key. If the message starts with the name of another key, it stays under that name."""
+    """Return the error of a key. If the message starts with the name of another key, that name is kept."""
     text = str(error)
     return UserError(f"[{grammar}] {text if text.split(':')[0] in values else f'{row.name}: {text}'}")
 
@@ -114,7 +117,7 @@ def _equal(one: Value, other: Value) -> bool:
 
 
 def _converted(grammar: str, row: Row, values: Mapping[str, Value]) -> Mapping[str, Scalar]:
-    """Return the config values that one key decides, by path."""
+    """Return the config values that one key sets, by path."""
     try:
         if row.convert is not None:
             return row.convert(values)
@@ -153,7 +156,7 @@ def _with(grammar: str, row: Row, config: Config, path: str, value: Scalar) -> C
 def with_own_words(
     grammar: str, applied: Applied, words: Sequence[str], known: Sequence[str] = ()
 ) -> Applied:
-    """Add overrides of this program's own fields; raise UserError if a key has set the same field."""
+    """Add overrides of mudd_core's fields; raise UserError if a key has set the same field."""
     overrides = split_words(list(words), applied.config, known)
     origins, notes = dict(applied.origins), list(applied.notes)
     for item in overrides:

@@ -21,13 +21,13 @@ class JaxLm(Program):
     flags = True
 
     def rows(self) -> tuple[Row, ...]:
-        """Return the flags of its training command."""
+        """Return the flags of the program's training command."""
         from mudd_core.programs.jax_lm.keys import ROWS
 
         return ROWS
 
     def claims(self, asked: CommandLine) -> bool:
-        """Return whether the command is its own, or has its flags and no config."""
+        """Return whether the command is the program's own, or has the program's flags and no config."""
         from mudd_core.programs.detect import known_alone
 
         if asked.command in self.commands:
@@ -37,18 +37,18 @@ class JaxLm(Program):
         rows, names = {row.name: row for row in self.rows()}, list(flag_names(asked.words))
         if any(known_alone(rows, names)):
             return True
-        # `train` with its flags alone, some of which this program has as well
+        # `train` with only these flags, some of which mudd_core has as well
         plain = bool(names) and not any(assigned_names(asked.words))
         return asked.command == "train" and plain and all(name in rows for name in names)
 
     def resolve(self, asked: CommandLine) -> Resolved:
-        """Return the command as an ordinary config; UserError names the flag that is wrong."""
+        """Return the command as an ordinary config; UserError names the wrong flag."""
         from mudd_core.programs.jax_lm.grammar import resolve
 
         return resolve(asked)
 
     def style(self, config: Config) -> type[Style]:
-        """Return its log lines."""
+        """Return the program's log lines."""
         from mudd_core.programs.jax_lm.style import JaxLmStyle
 
         return JaxLmStyle

@@ -86,7 +86,10 @@ def _settings(rows: Mapping[str, Row], typed: Typed) -> dict[str, Setting]:
 
 
 def _follow_rows(applied: Applied, asked: Setting) -> list[str]:
-    """Set train.seq_len to the length of the stored sequences, as the original does; return a note if it differs."""
+    """Set train.seq_len to the length of the stored sequences, as the original does.
+
+    Return a note if the length differs.
+    """
     data = applied.config.data
     length = row_length(data) if data.pipeline == "features" else 0
     if length in (0, applied.config.train.seq_len):

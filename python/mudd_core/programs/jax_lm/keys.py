@@ -7,15 +7,15 @@ from mudd_core.programs.row import WORKDIR, Row, Values, mapped
 
 _G = "jax_lm"
 PREPROCESS_GRAMMAR = "jax_lm_preprocess"
-# Flags that decide more than fields: the model, the work directory, the initial checkpoint, the tracker.
+# Flags that affect more than fields: the model, the work directory, the initial checkpoint, the tracker.
 MODEL, FOLDER, RESTORED = "model_config_name", "model_save_dir", "restore_checkpoint_path"
 TRACKERS, TRACKER_FOLDER = ("wandb_username", "wandb_project"), "wandb_run_dir"
-ONLY_IF_TYPED = (*TRACKERS, RESTORED)  # their defaults have no effect
+ONLY_IF_TYPED = (*TRACKERS, RESTORED)  # the defaults of these flags have no effect
 _DTYPES = {"float32": "fp32", "bfloat16": "bf16"}
 
 
 def flag(name: str) -> str:
-    """Return a key as users type it."""
+    """Return a key in the form in which users type it."""
     return f"--{name.replace('_', '-')}"
 
 

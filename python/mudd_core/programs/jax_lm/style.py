@@ -1,4 +1,4 @@
-"""log.style=jax_lm: the lines of jax-lm-training. Steps are numbered from 0 there."""
+"""log.style=jax_lm: the log lines of jax-lm-training, in which steps are numbered from 0."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from pathlib import Path
 from mudd_core.run.records.events import SavedStep, StepRecord, Validation, perplexity
 from mudd_core.run.report.style import RunFacts, Style
 
-_FIXED = 50  # the original's ETA divides by this, whatever the period of its lines
+_FIXED = 50  # the original's ETA divides by this number, whatever the period of its lines
 
 
 class JaxLmStyle(Style):
     """[TRAIN] and [EVAL] lines: means over the steps since the previous line, and over the validation set.
 
-    With log.compat a line has the loss of the first step since the previous line, and the original's estimated ETA.
+    With log.compat a line has the loss of the first step since the previous line, and the ETA as the original computes
+    it.
     """
 
     ours = False
@@ -23,9 +24,9 @@ class JaxLmStyle(Style):
         super().__init__(facts)
         train = facts.config.train
         self._per_epoch = max(1, train.steps // max(1, train.epochs))
-        self._losses: list[float] = []  # since the previous line
-        self._began = math.nan  # seconds of the run at that line
-        self._shown = math.nan  # loss of the newest line
+        self._losses: list[float] = []  # losses since the previous line
+        self._began = math.nan  # run time in seconds at the previous line
+        self._shown = math.nan  # the loss in the newest line
         self._held: list[str] = []  # lines of a save that the original prints after the validation
 
     def _place(self, step: int) -> str:
@@ -34,7 +35,7 @@ class JaxLmStyle(Style):
     def step(self, record: StepRecord) -> list[str]:
         """Return the training line if the period divides this step; the line follows the update."""
         train = self.facts.config.train
-        if math.isnan(self._began):  # before the first update of this process
+        if math.isnan(self._began):  # no update has run in this process
             tokens = train.batch_size * train.seq_len
             self._began = record.seconds - tokens / max(record.tokens_per_second, 1e-9)
         self._losses.append(record.loss)
@@ -68,7 +69,7 @@ class JaxLmStyle(Style):
         return [line]
 
     def restored(self, found: SavedStep) -> list[str]:
-        """Return the lines of a resume; no step is lost."""
+        """Return the lines of a resume; they say that no step is lost."""
         return [f"train state restored from {found.path}", f"skip train step to {found.step - 1}"]
 
     def tracked(self, record: StepRecord) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Batch sizes of MaxText's forks: per_device_* sizes as global batches, and notes for the user about them."""
+"""Batch sizes of MaxText's forks: convert per_device_* sizes to global batches, and write notes about them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mudd_core.programs.program import DEVICES
 from mudd_core.programs.row import Value
 from mudd_core.programs.table import Setting
 
-_AUTHORS = {"llama2": 8}  # the authors' devices; 16 for the other blocks
+_AUTHORS = {"llama2": 8}  # the authors' number of devices; 16 for the other blocks
 
 
 def of_all_devices(settings: Mapping[str, Setting], devices: int) -> dict[str, Setting]:
@@ -31,9 +31,10 @@ def of_all_devices(settings: Mapping[str, Setting], devices: int) -> dict[str, S
 def with_evaluation(
     settings: Mapping[str, Setting], before: Mapping[str, Setting], options: Mapping[str, str]
 ) -> tuple[dict[str, Setting], str]:
-    """Scale the evaluation batch like a typed training batch of several devices; return the settings and a note.
+    """Scale the evaluation batch like a training batch that the command sets for several devices.
 
-    before: the settings without typed keys. Nothing changes if the evaluation batch or --devices was typed.
+    Return the settings and a note. before: the settings without the command's keys. Nothing changes if the command sets
+    the evaluation batch or --devices.
     """
     train, evaluated = settings.get(TRAIN_BATCH), settings.get(EVAL_BATCH)
     result = dict(settings)
@@ -60,7 +61,10 @@ def with_evaluation(
 
 
 def batch_notes(settings: Mapping[str, Setting], devices: int, ranks: int, follows: str = "") -> list[str]:
-    """Return notes about the batches. settings: with per-device sizes. follows: the note of with_evaluation."""
+    """Return notes about the batches.
+
+    settings: the settings with per-device sizes. follows: the note of with_evaluation.
+    """
     if follows:
         return ["; ".join(filter(None, (follows, ranks_note(devices, ranks))))]
     return [*_training_note(settings, devices, ranks), *_evaluation_note(settings)]

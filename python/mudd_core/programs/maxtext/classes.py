@@ -65,7 +65,7 @@ def _settings(path: Path, name: str, rows: Mapping[str, Row]) -> dict[str, Value
     settings: dict[str, Value] = {}
     for base in reversed(found.__mro__[:-1]):
         settings |= {key: value for key, value in vars(base).items() if not key.startswith("__")}
-    settings.pop(CLASS, None)  # the program's classes contain their own name
+    settings.pop(CLASS, None)  # CLASS is the class's own name, which the program's classes contain
     for key, value in settings.items():
         _check(f"{path}: {name}.{key}", key, value, rows)
     return settings

@@ -57,7 +57,7 @@ def resolve(asked: CommandLine) -> Resolved:
     for name, setting in settings.items():
         require_taken(
             _GRAMMAR, rows[name], setting.value
-        )  # before the model reader reports it with less detail
+        )  # checked first, because the model reader would report it with less detail
     notes += _leave_out_foreign(settings, yml)
     settings, follows = with_evaluation(settings, untyped, asked.options)
     whole = of_all_devices(settings, devices)
@@ -91,13 +91,13 @@ Typed = dict[str, tuple[str, str]]  # key -> (argument, value)
 
 
 def _page(yml: Yml) -> str:
-    """Return a hint with the page that lists the keys of a base file."""
+    """Return a hint that names the page with the keys of a base file."""
     name = "muddformer" if yml.values.get(BLOCK, "llama2") == "llama2" else "tokenformer"
     return f"; docs/coming-from/{name}.md has the keys, and our fields are section.field=value"
 
 
 def _split(asked: CommandLine, rows: Mapping[str, Row], page: str) -> tuple[Typed, list[str], list[str]]:
-    """Return (keys that are typed or set by a variable, arguments that set config fields, notes)."""
+    """Return (keys that the command or a variable sets, arguments that set config fields, notes)."""
     typed, own, notes = Typed(), list[str](), list[str]()
     arguments = Arguments(asked.words)
     for item in arguments:
@@ -155,10 +155,10 @@ def _with_class(
 
 
 def _leave_out_foreign(settings: dict[str, Setting], yml: Yml) -> list[str]:
-    """Remove typed model keys that the base file and the class do not have; return a note for each.
+    """Remove model keys of the command that the base file and the class do not have; return a note for each.
 
     A key of another class has no effect, as in MUDDFormer's program. Raise UserError for a key that no class has,
-    unless its value is the program's default. All keys stay if the block is typed as well.
+    unless its value is the program's default. All keys stay if the command also sets the block.
     """
     if settings.get(BLOCK, Setting("")).word:
         return []
@@ -193,7 +193,7 @@ def _model(settings: Mapping[str, Setting]) -> ModelConfig:
 
 
 def _add_model_origins(applied: Applied, rows: Mapping[str, Row], settings: Mapping[str, Setting]) -> None:
-    """Record the origin of each model field; a typed key that changes the field later adds its argument."""
+    """Record the origin of each model field. If a key of the command changes the field later, its argument is added."""
     paths = {info.path for info in walk(applied.config)}
     for name, row in rows.items():
         if name not in settings or not _of_model(row) or not decides(name, settings[name].value):

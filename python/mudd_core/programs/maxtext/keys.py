@@ -13,7 +13,7 @@ from mudd_core.programs.mesh_sizes import AXES, REFUSED_AXES, axis_key, maxtext_
 from mudd_core.programs.row import WORKDIR, Row, Value, Values, mapped, noted, refused
 
 NAME = "maxtext"
-# Keys that decide more than fields: the run's folder, its model, the base of the yml file, the command.
+# Keys that affect more than fields: the run's folder, its model, the base of the yml file, the command.
 RUN, FOLDER, CLASS, BASE_FILE, EVALUATES = (
     "run_name",
     "base_output_directory",

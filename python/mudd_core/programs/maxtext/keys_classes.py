@@ -1,4 +1,4 @@
-"""The classes of MUDDFormer's program: settings that override its base file; a class inherits from its base class."""
+"""The classes of MUDDFormer's program: settings that override the base file. A class inherits from its base class."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from mudd_core.programs.row import Value
 
-# Without `steps`, which the base file sets as well, so that the value in a user's file is kept.
+# Without `steps`, which the base file also sets, so that the value in a user's file is used.
 _LLAMA: dict[str, Value] = {
     "decoder_block": "llama2",
     "vocab_size": 32_000,

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from mudd_core.programs.row import Row, Value, Values, mapped, noted, refused
 
 _NAME = "maxtext"
-BLOCK = "decoder_block"  # decides which of the other keys exist
+BLOCK = "decoder_block"  # determines which of the other keys exist
 _SCALE = "global_parameter_scale"
 _SCALES = [2**power for power in range(16)]
 
@@ -84,7 +84,7 @@ _UNREAD: Mapping[str, Values] = {
 
 
 def is_default_of(block: str, name: str, value: Value) -> bool:
-    """Return whether a key is unused by the block's model and has the value of the program's file."""
+    """Return whether a block's model does not read a key, and the key has the value of the program's file."""
     unread = _UNREAD["llama2" if block == "llama2" else "tokenformer"]
     return (
         name in unread and value == unread[name] and isinstance(value, bool) == isinstance(unread[name], bool)

@@ -1,4 +1,4 @@
-"""Keys of MaxText's forks without effect here, grouped by reason, and refused keys that would change results."""
+"""Keys of MaxText's forks without effect in mudd_core, by reason, and refused keys that would change results."""
 
 from __future__ import annotations
 

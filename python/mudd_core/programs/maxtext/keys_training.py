@@ -7,7 +7,7 @@ from mudd_core.programs.maxtext.keys_training_values import EVAL_BATCH, TRAIN_BA
 from mudd_core.programs.row import COMMAND, Row, Value, mapped, refused
 
 _NAME = "maxtext"
-KEEP = "max_to_keep"  # null, which keeps all, if no file sets it
+KEEP = "max_to_keep"  # null, which keeps all checkpoints, if no file sets the key
 
 
 def _counted(name: str, default: Value, field: str, text: str = "") -> Row:

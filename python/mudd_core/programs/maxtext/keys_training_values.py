@@ -21,12 +21,12 @@ def whole_of(value: Value) -> int:
 
 
 def count(value: Value) -> int:
-    """Return the value as an integer; null and negative values mean all, which is 0 here."""
+    """Return the value as an integer. null and negative values mean all, which is 0 in mudd_core."""
     return 0 if value is None else max(0, whole_of(value))
 
 
 def lengths(values: Values) -> tuple[int, int]:
-    """Return (steps of the run, steps of the schedule); -1 means equal to the other one."""
+    """Return (steps of the run, steps of the schedule). A value of -1 is replaced by the other one."""
     steps, schedule = whole_of(values["steps"]), values["learning_rate_schedule_steps"]
     schedule = -1 if schedule is None else whole_of(schedule)
     if steps < 1 and schedule < 1:
@@ -75,7 +75,10 @@ def momentum(values: Values) -> dict[str, Scalar]:
 
 
 def schedule(values: Values) -> dict[str, Scalar]:
-    """Return the schedule. After its end MUDDFormer's program keeps the last rate, TokenFormer's has a rate of 0."""
+    """Return the schedule.
+
+    After the end of the schedule, MUDDFormer's program keeps the last rate, and TokenFormer's program uses 0.
+    """
     steps, schedule = lengths(values)
     constant = bool(values["use_constant_lr"])
     zero = values["decoder_block"] in ("tokenformer", "gpt3") and not constant and schedule < steps
@@ -126,7 +129,7 @@ def eval_batch(values: Values) -> dict[str, Scalar]:
 
 
 def evaluation_period(values: Values) -> dict[str, Scalar]:
-    """Return the steps between validations; 0 or less: no validation, not even at the end."""
+    """Return the steps between validations. With 0 or less there is no validation, not even at the end."""
     steps = count(values["eval_interval"])
     return {"train.eval_every": steps, "eval.off": steps == 0}
 
@@ -142,7 +145,7 @@ def eval_batches(values: Values) -> dict[str, Scalar]:
 
 def length(values: Values) -> dict[str, Scalar]:
     """Return the number of targets of a sequence."""
-    target_too = values["decoder_block"] == "llama2"  # there a record contains the last target too
+    target_too = values["decoder_block"] == "llama2"  # in this program a record also contains the last target
     return {"train.seq_len": whole_of(values["max_target_length"]) - target_too}
 
 
@@ -164,7 +167,7 @@ def start(values: Values) -> dict[str, Scalar]:
 
 
 def zeros(values: Values) -> dict[str, Scalar]:
-    """Return how new slots are initialized."""
+    """Return the initialization of new slots."""
     slots = values["decoder_block"] == "tokenformer"  # only this block has slots that can grow
     return {"start.grow_init": "zero_both"} if values["load_parameters_zero_init"] and slots else {}
 

@@ -16,7 +16,7 @@ _PATTERNS = ("q,k,v,m", "qkvm", "qk,vm")  # groups of streams that one kernel co
 # Activation of the generator: name in MaxText -> name here. For equal activations the first name is exported.
 ACTIVATIONS = {"gelu": "gelu_tanh", "relu": "relu", "silu": "silu", "swish": "silu"}
 _FIX = "dynamic_dense_fix_last_layer"
-_FIRST: dict[str, Index] = {"w2": (slice(None), 0), "bias": (0,)}  # the first stream of a tensor
+_FIRST: dict[str, Index] = {"w2": (slice(None), 0), "bias": (0,)}  # the index of the first stream in a tensor
 
 
 class _Widths(TypedDict):

@@ -2,7 +2,7 @@
 
 Its configuration classes define the settings. Sizes come from the tensors. Each layer has separate names; without
 connections the layers may be stacked (scan_layers). Targets with id 0 carry no loss unless `zero_loss` is set. The
-program rounds rotated queries and keys to bfloat16 whatever its dtype is; here they are not rounded
+program rounds rotated queries and keys to bfloat16 for every dtype; mudd_core does not round them
 (docs/maths/muddformer.md, 4.3). If the last layer keeps all streams (dynamic_dense_fix_last_layer false), the head
 reads the first one, without the residual's norm. The other streams are dead: their gradients are zero, and they are
 exported as zeros.
@@ -35,7 +35,7 @@ from mudd_core.programs.maxtext.muddformer_connections import (
 from mudd_core.programs.maxtext.weights import apart, as_they_lie, shapes_as_they_lie, shifted
 
 MuddModel = MUDDFormerConfig | TransformerPPConfig
-# Settings that change the program's results, with the values that are supported here; Python configs have tuples.
+# Settings that change the program's results, with the values that mudd_core supports; Python configs have tuples.
 _EXPECTED: dict[str, tuple[Json | tuple[str, ...], ...]] = {
     "decoder_block": ("llama2", None),
     "mlp_activations": (["silu", "linear"], ("silu", "linear"), None),
@@ -56,7 +56,7 @@ class MuddformerJax(System[MuddModel]):
     families = ("transformer_pp", "muddformer")
 
     def model_config(self, config: Settings, shapes: Shapes) -> MuddModel:
-        """Return the config of the settings and sizes; raise ValueError for unsupported ones."""
+        """Return the mudd_core config for settings and sizes; raise ValueError for unsupported settings."""
         for name, allowed in _EXPECTED.items():
             if config.get(name) not in allowed:
                 raise ValueError(f"[muddformer_jax] {name}: expected {allowed[0]}, got {config[name]!r}")
@@ -76,7 +76,7 @@ class MuddformerJax(System[MuddModel]):
         return MUDDFormerConfig(ffn_realloc=realloc, **connections(read, sized["n_layer"], shapes), **sized)
 
     def in_family(self, found: MuddModel, family: str) -> MuddModel:
-        """Return a Transformer++ as the equal MUDDFormer without connections."""
+        """Return a Transformer++ as the equivalent MUDDFormer without connections."""
         if isinstance(found, MUDDFormerConfig):
             return found
         sizes = {
@@ -169,7 +169,7 @@ class MuddformerJax(System[MuddModel]):
         return shapes_as_they_lie(config, shapes)
 
     def unused(self, config: Settings, name: str) -> bool:
-        """Return whether a tensor is unused: the gain of a dead stream after the last layer."""
+        """Return whether no layer reads a tensor: the gain of a dead stream after the last layer."""
         layers = config.get("num_decoder_layers", config.get("base_num_decoder_layers"))
         return (
             not fixed_last(config)

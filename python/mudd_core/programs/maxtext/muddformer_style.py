@@ -31,8 +31,10 @@ if TYPE_CHECKING:
     from mudd_core.engine.model import Model
 
 Floats = npt.NDArray[np.floating]
-Moments = dict[str, float]  # count, mean, squares (of deviations from the mean), max, min; all finite in JSON
-Found = dict[str, Moments]  # by KIND/LAYER
+Moments = dict[
+    str, float
+]  # count, mean, squares (of deviations from the mean), max, min; all are finite in JSON
+Found = dict[str, Moments]  # moments by KIND/LAYER
 _WEIGHTS, _OUTPUT = "dyn_dense_w", "layer_output"
 _CAPTURED = ("blocks.*.mix.dynamic_weights", "blocks.*.out")
 
@@ -131,7 +133,10 @@ def _both(one: Moments, other: Moments) -> Moments:
 
 
 class MuddformerStyle(MaxTextStyle):
-    """Lines every update, tags every fifth. In the program perf/step_time_seconds is the number of updates a second."""
+    """Lines at every update, tags at every fifth.
+
+    In this program perf/step_time_seconds is the number of updates per second.
+    """
 
     every = weights_every = statistics_every = 5
 
@@ -164,7 +169,7 @@ class MuddformerStyle(MaxTextStyle):
         )
 
     def tflops(self) -> float:
-        """Return the TFLOPs of an update per rank by the program's count; by our count for families that it lacks."""
+        """Return the TFLOPs of an update per rank, by the program's count if it has the family, else by mudd_core's."""
         config = self.facts.config
         if not isinstance(config.model, TransformerPPConfig | MUDDFormerConfig | MixtralConfig):
             return super().tflops()

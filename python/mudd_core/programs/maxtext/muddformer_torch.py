@@ -3,11 +3,11 @@
 Its config.json defines the settings (docs/maths/muddformer.md, 2 and 3.2); weights have torch's layout [out, in]. The
 first block has one norm for query, key and value; gelu is exact; inner widths always grow with depth. Without
 connections (dense false) the three projections are one tensor, wqkv, and unused connection tensors are ignored. The
-program computes no loss: as in the JAX program, targets with id 0 carry none.
+program computes no loss. As in the JAX program, targets with id 0 have no loss.
 
-The program rounds its rotary tables whatever its dtype is: to bfloat16 for MUDDFormer, to float16 for MUDDPythia. Here
-they are exact, like rotated queries and keys (docs/maths/muddformer.md, 4.3). So the logits of an fp32 run of the
-program differ from the logits here by a few thousandths, or a ten-thousandth for MUDDPythia.
+The program rounds its rotary tables for every dtype: to bfloat16 for MUDDFormer, to float16 for MUDDPythia. In
+mudd_core the tables are exact, like rotated queries and keys (docs/maths/muddformer.md, 4.3). So the logits of an fp32
+run of the program differ from mudd_core's logits by a few thousandths, or by a ten-thousandth for MUDDPythia.
 
 No released model has the following features, so they are refused: a sliding window shorter than the context, stacked
 states, one norm for all streams (sepln false), one stream (dense_type l), and Pythia blocks that are sequential
@@ -39,7 +39,7 @@ class MuddformerTorch(System[MUDDFormerConfig]):
     families = ("muddformer",)
 
     def model_config(self, config: Settings, shapes: Shapes) -> MUDDFormerConfig:
-        """Return the config of the settings and sizes; raise ValueError for unsupported ones."""
+        """Return the mudd_core config for settings and sizes; raise ValueError for unsupported settings."""
         read = Reader("muddformer_torch", config)
         vocab, width = sizes("muddformer_torch", shapes, "tok_embeddings.weight", 2)
         pythia = "norm.bias" in shapes
@@ -147,7 +147,7 @@ class MuddformerTorch(System[MUDDFormerConfig]):
         return shifted(batch, "muddformer_torch", zero_counts=False)
 
     def unused(self, config: Settings, name: str) -> bool:
-        """Return whether the original never uses a tensor."""
+        """Return whether the original does not read a tensor."""
         return not config.get("dense", True) and name.startswith(("dense_bs.", "dynamic_dense."))
 
 

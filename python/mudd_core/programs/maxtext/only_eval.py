@@ -30,7 +30,7 @@ from mudd_core.run.store.log_files import LineFile
 from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.run.store.run_store import RunStore
 
-STEP = 0  # step of the evaluation: only weights are loaded, as in the program
+STEP = 0  # the step of the evaluation: as in the program, only weights are loaded
 
 
 def evaluate_start(
@@ -43,8 +43,8 @@ def evaluate_start(
 ) -> Validation | None:
     """Evaluate the weights and write the evaluation tags to TensorBoard below `folder`; None if `stop` became true.
 
-    folder: of a run; a later training may use a new one. Only TensorBoard and evaluations.jsonl change in it.
-    Raise UserError if weights or validation sequences are missing.
+    folder: the folder of a run; if it is new, a later training may use it. Only TensorBoard and evaluations.jsonl
+    change. Raise UserError if weights or validation sequences are missing.
     """
     start = dataclasses.replace(config.start, keep_optimizer=False, keep_step=False)
     config = dataclasses.replace(config, start=start)
@@ -142,7 +142,7 @@ def _style(
 
 
 def _loaded(config: Config) -> tuple[Prepared, Model, str]:
-    """Return the data, the model with the loaded weights, and a line on their origin."""
+    """Return the data, the model with the loaded weights, and a line about the origin of the weights."""
     train = config.train
     _core.set_num_threads(train.threads)
     text = pipelines.prepare(config)
@@ -161,7 +161,7 @@ def _write(store: RunStore, source: str, style: Style, result: Validation) -> No
     is_new = not folder.holds_run and not folder.evaluations_file.exists()
     row = {"step": result.step, "weights": source, "val_loss": result.val_loss, "targets": result.targets}
     try:
-        rows = LineFile(folder.evaluations_file)  # the first file: it locks the folder
+        rows = LineFile(folder.evaluations_file)  # opened first, because it locks the folder
         rows.append({"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), **row})
         rows.sync()
         rows.close()

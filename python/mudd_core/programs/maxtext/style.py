@@ -10,7 +10,7 @@ from mudd_core.config.fields import walk
 from mudd_core.run.records.events import BatchSums, StepRecord, Validation
 from mudd_core.run.report.style import RunFacts, Style
 
-_FIRST_NORM = 1000.0  # the gradient norm that TokenFormer's program has before its first update
+_FIRST_NORM = 1000.0  # the gradient norm in TokenFormer's program before its first update
 
 
 class MaxTextStyle(Style):
@@ -21,7 +21,7 @@ class MaxTextStyle(Style):
 
     def __init__(self, facts: RunFacts) -> None:
         super().__init__(facts)
-        self._written: tuple[int, dict[str, float]] = (0, {})  # (step, tags) of the newest tags
+        self._written: tuple[int, dict[str, float]] = (0, {})  # (step, tags) of the newest entry
 
     @abstractmethod
     def line(self, record: StepRecord) -> str:
@@ -88,8 +88,8 @@ class TokenFormerStyle(MaxTextStyle):
 
     def __init__(self, facts: RunFacts) -> None:
         super().__init__(facts)
-        self._norm = _FIRST_NORM  # of the newest finite gradient
-        self._batches = 0  # of the current validation
+        self._norm = _FIRST_NORM  # the newest finite gradient norm
+        self._batches = 0  # batches of the current validation so far
 
     def line(self, record: StepRecord) -> str:
         """The line of an update."""
@@ -133,7 +133,7 @@ class TokenFormerStyle(MaxTextStyle):
             "learning/param_norm": joined(record.norms),
             "learning/skip_step": float(record.skipped),
             "learning/pre_grad_norm": before,
-            "learning/upated_pre_grad_norm": self._norm,  # the program's spelling
+            "learning/upated_pre_grad_norm": self._norm,  # the program spells it so
             "perf/step_time_seconds": seconds,
             "perf/per_device_tflops": self.tflops(),
             "perf/per_device_tflops_per_sec": self.tflops() / seconds,

@@ -1,8 +1,8 @@
 """The authors' JAX program for TokenFormer and its baseline gpt2.yml (docs/maths/tokenformer.md, 1 to 3).
 
 Layers are stacked along axis 1 of every tensor (scan_layers), or have separate names; keys have the shape
-[d, ..., slots]. Its yml files define the settings; sizes come from the tensors. Padding (targets of segment 0) carries
-no loss.
+[d, ..., slots]. Its yml files define the settings; sizes come from the tensors. Padding (targets of segment 0) has no
+loss.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class TokenFormerJax(System[TokenFormerConfig]):
     families = ("tokenformer",)
 
     def model_config(self, config: Settings, shapes: Shapes) -> TokenFormerConfig:
-        """Return the config of the settings and sizes; raise ValueError for unsupported ones."""
+        """Return the mudd_core config for settings and sizes; raise ValueError for unsupported settings."""
         read = Reader("tokenformer_jax", config)
         if _drops(read) and read.number("dropout_rate", 0.0):
             raise ValueError(
@@ -213,14 +213,14 @@ class TokenFormerJax(System[TokenFormerConfig]):
 
 
 def _given(read: Reader, name: str) -> Json:
-    """Return a setting that has the same name here, with the type of the config field."""
+    """Return a setting that has the same name in mudd_core, with the type of the config field."""
     if name == "normalize_type":
         return read.choice(name, SLOT_NORMS[0], SLOT_NORMS)
     return read.flag(name) if name.endswith("_bias") else read.number(name, 0.0)
 
 
 def _positions(read: Reader, shapes: Shapes) -> tuple[str, int]:
-    """Return the kind of positions and their number; a missing setting for learned positions is added."""
+    """Return the kind of positions and their number; add a missing setting for learned positions."""
     config = read.config
     longest = read.whole("max_target_length", 1024)
     sines = read.flag("use_untrainable_positional_embedding")

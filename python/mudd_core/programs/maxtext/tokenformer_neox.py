@@ -1,9 +1,9 @@
 """The authors' GPT-NeoX program for TokenFormer (docs/maths/tokenformer.md, 2.2).
 
-Tensors have the numbers of its sequential modules: 0 is the embedding (and learned positions), 1 a transposition, 2 to
-L + 1 the layers, L + 3 the final norm, L + 4 an untied head. The prefix is `sequential.`, as the program writes it
-without pipeline stages, or the prefix of the loaded weights. Every target contributes to the loss. Documents are
-joined, and the mask is only causal.
+Tensors have the numbers of its sequential modules: 0 is the embedding (and learned positions), 1 is a transposition, 2
+to L + 1 are the layers, L + 3 is the final norm, and L + 4 is an untied head. The prefix is `sequential.`, as the
+program writes it without pipeline stages, or the prefix of the loaded weights. Every target contributes to the loss.
+Documents are joined, and the mask is only causal.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class TokenFormerNeox(System[TokenFormerConfig]):
     families = ("tokenformer",)
 
     def model_config(self, config: Settings, shapes: Shapes) -> TokenFormerConfig:
-        """Return the config of the settings and sizes; add the prefix of the weights' names to the settings."""
+        """Return the mudd_core config for settings and sizes. Add the prefix of the weights' names to the settings."""
         if isinstance(config, dict):  # the program accepts dashes and underscores
             config.update({name.replace("-", "_"): value for name, value in config.items()})
         first = [name for name in shapes if re.search(rf"(^|\.){re.escape(_FIRST)}$", name)]

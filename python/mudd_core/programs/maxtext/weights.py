@@ -1,7 +1,7 @@
 """Stacked layers and batch names, which the programs derived from MaxText share.
 
-Layers have separate names, or they are stacked along an axis of every tensor (scan_layers). The pages describe the
-first form, `decoder/layers_<n>/...`; this module converts it to the second, `decoder/layers/...`, and back.
+Layers have separate names (`decoder/layers_<n>/...`), or they are stacked along an axis of every tensor
+(`decoder/layers/...`, scan_layers). The other modules describe the first form; this one converts between the two.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def named(system: str, batch: Mapping[str, npt.ArrayLike], *, zero_counts: bool 
     """Return inputs, targets, positions and segments of a batch with the program's names or mudd_core's.
 
     Targets of segment 0 (targets_segmentation) are ignored. Without targets_segmentation, targets with id 0 are ignored
-    unless zero_counts.
+    unless zero_counts is set.
     """
     known = {"inputs", "targets", "targets_segmentation", "targets_position", *_NAMES, *_NAMES.values()}
     unknown = sorted(set(batch) - known - {"key_mask"})
@@ -82,7 +82,10 @@ def named(system: str, batch: Mapping[str, npt.ArrayLike], *, zero_counts: bool 
 
 
 def shifted(batch: Mapping[str, npt.ArrayLike], system: str, *, zero_counts: bool) -> dict[str, Array]:
-    """Return inputs and shifted targets of `tokens` [B, T + 1], or call `named`; see there for zero_counts."""
+    """Return inputs and shifted targets for `tokens` [B, T + 1].
+
+    For other batches call `named`, also for zero_counts.
+    """
     if "inputs" in batch:
         return named(system, batch, zero_counts=zero_counts)
     if set(batch) != {"tokens"}:

@@ -1,4 +1,4 @@
-"""yml files of MaxText's forks: lookup, inheritance, and values typed on the command line."""
+"""yml files of MaxText's forks: find them, resolve inheritance, and parse values of the command line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mudd_core.config.values import flag, mismatch, number, spelled, whole
 from mudd_core.programs.maxtext.keys import BASE_FILE
 from mudd_core.programs.row import Value
 
-_MOST_FILES = 16  # in a chain of inheritance
+_MOST_FILES = 16  # longest chain of inheritance, in files
 
 
 @dataclass
@@ -33,12 +33,12 @@ class Yml:
     twice: list[str] = field(default_factory=list)
 
     def unknown(self, known: Collection[str]) -> list[str]:
-        """Return the keys that are not known."""
+        """Return the keys that are not in `known`."""
         return sorted(set(self.values) - set(known))
 
 
 def find_yml(name: str) -> Path:
-    """Find the file of that name; leading folders that do not exist are dropped if the rest is in configs/."""
+    """Find the file of this name. If it does not exist, drop leading folders until the rest is in configs/."""
     asked = Path(name)
     if asked.is_file():
         return asked
@@ -69,7 +69,7 @@ def _below_configs(rest: Path) -> Path | None:
 
 
 def read_yml(name: str) -> Yml:
-    """Read a yml file and its chain of base files; raise UserError for a file that is no mapping of keys."""
+    """Read a yml file and its chain of base files; raise UserError for a file that is not a mapping of keys."""
     chain: list[tuple[Path, dict[str, Value]]] = []
     path, twice = find_yml(name), list[str]()
     while True:
@@ -110,7 +110,7 @@ def _keys(path: Path) -> tuple[dict[str, Value], list[str]]:
 
 
 def typed_value(name: str, value: Value, default: Value, text: str) -> Value:
-    """Parse a typed value as the type of the value that it replaces, else of the key's default; None is null."""
+    """Parse a command-line value as the type of the value that it replaces, or of the key's default; None is null."""
     if text == "None":
         return None
     kind, place = type(default if value is None else value), f"[maxtext] {name}"

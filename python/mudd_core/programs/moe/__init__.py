@@ -23,13 +23,13 @@ class Benchmark(Program):
     of_device = True
 
     def rows(self) -> tuple[Row, ...]:
-        """Return the keys of its config tree."""
+        """Return the keys of the benchmark's config tree."""
         from mudd_core.programs.moe.keys import ROWS
 
         return ROWS
 
     def claims(self, asked: CommandLine) -> bool:
-        """Return whether the command is clm, or has no config but keys that only this program has."""
+        """Return whether the command is clm, or has no config but keys that only the benchmark has."""
         from mudd_core.programs.detect import known_alone
 
         if is_yml(asked.config) or asked.command in self.commands:
@@ -44,7 +44,7 @@ class Benchmark(Program):
         return resolve(asked)
 
     def style(self, config: Config) -> type[Style]:
-        """Return its log lines."""
+        """Return the benchmark's log lines."""
         from mudd_core.programs.moe.style import MoeStyle
 
         return MoeStyle

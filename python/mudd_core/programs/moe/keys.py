@@ -8,7 +8,7 @@ from mudd_core.programs.moe.keys_model import DATA, MODEL, SHAPE_FIELDS
 from mudd_core.programs.row import WORKDIR, Row, mapped, noted, refused
 
 _G = "hydra"
-FOLDER = "run_dir"  # decides the run's folder
+FOLDER = "run_dir"  # sets the run's folder
 # Keys that the note on per-device batch sizes reads.
 DEVICE_BATCH, GLOBAL_BATCH, LENGTH = "per_device_train_batch_size", "global_train_batch_size", "max_length"
 _DIRECTORY = "the work directory is run_dir, by default output_dir/exp_name"

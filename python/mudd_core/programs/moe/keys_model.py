@@ -6,7 +6,7 @@ from mudd_core.programs.moe import keys_values as values
 from mudd_core.programs.row import mapped, noted
 
 _G = "hydra"
-# Keys that decide more than fields: the model's shape and its weights.
+# Keys that affect more than fields: the model's shape and its weights.
 SHAPE, NAME, RANDOM = "model.config_path", "model.name_or_path", "model.random_init"
 
 SHAPE_FIELDS = ("model.family", "model.d_model", "model.n_layer")

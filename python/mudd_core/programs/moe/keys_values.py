@@ -16,7 +16,8 @@ TRAIN_FOLDER = "gs://mlperf-llm-public2/c4/en_json/3.0.1"
 EVAL_FOLDER = "gs://mlperf-llm-public2/c4/en_val_subset_json"
 _EVALUATION_TOKENS = 24576 * 2048
 _MOST_SHARDS = 256
-_TOKENS_OF_A_RUN = 32768  # of a micro-batch; larger batches are split, which changes no bit of the sums
+# tokens of a micro-batch; larger batches are split, which does not change the bits of the sums
+_TOKENS_OF_A_RUN = 32768
 
 
 def whole_of(keys: Keys, key: str, low: int | None = None) -> int:
@@ -64,7 +65,7 @@ def flag(key: str, field: str) -> Convert:
 
 
 def nothing(keys: Keys) -> Fields:
-    """Return no field, because another key, or the model's folder, decides it."""
+    """Return no field, because another key or the model's folder sets it."""
     return {}
 
 
@@ -197,7 +198,7 @@ def capacity(keys: Keys) -> Fields:
 
 
 def evaluation_period(keys: Keys) -> Fields:
-    """Return the steps between evaluations; -1: one evaluation every 24,576 x 2,048 tokens."""
+    """Return the steps between evaluations. With -1, an evaluation follows every 24,576 x 2,048 tokens."""
     steps = whole_of(keys, "eval_frequency", -1)
     if steps == -1:
         tokens = whole_of(keys, "max_length", 1) * whole_of(keys, "global_train_batch_size", 1)
@@ -209,7 +210,7 @@ _BENCHMARK = "c4_mlperf"
 
 
 def documents(keys: Keys) -> Fields:
-    """Return how many of the benchmark's validation documents are used; null or 0: all, as for hub datasets."""
+    """Return the number of validation documents of the benchmark that are used; null or 0: all, as for hub datasets."""
     count = 0 if keys["n_eval_examples"] is None else whole_of(keys, "n_eval_examples", 0)
     return {"eval.documents": count if keys["dataset.dataset_name"] == _BENCHMARK else 0}
 
@@ -235,7 +236,7 @@ def _folder(keys: Keys, key: str, field: str) -> Fields:
 
 
 def folder_note(key: str, default: str) -> Note:
-    """Return a function for the note on a folder that a hub dataset does not use."""
+    """Return a function that returns the note about a folder that a hub dataset does not use."""
 
     def note(keys: Keys) -> str:
         name = keys["dataset.dataset_name"]

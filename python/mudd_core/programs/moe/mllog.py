@@ -1,4 +1,4 @@
-"""The MLPerf log of a run: lines of `:::MLLOG {...}` on stdout and in a file, as the benchmark's checker reads them."""
+"""The MLPerf log of a run: lines of `:::MLLOG {...}` on stdout and in a file, as the benchmark's checker expects."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from mudd_core.run.store.run_folder import BENCHMARK_LOG, RunFolder
 TOKEN = ":::MLLOG "
 _POINT, _START, _STOP = "POINT_IN_TIME", "INTERVAL_START", "INTERVAL_END"
 _OF_EVALUATION = ("train_loss", "block_stop", "eval_start", "eval_accuracy")
-_FILE, _RUN = "config_filename", "run"  # a setting, and the run's name in its metadata
+_FILE, _RUN = "config_filename", "run"  # the name of a setting, and the run's name in the setting's metadata
 _Line = dict[str, Any]
 
 
 class BenchmarkLog:
     """The events of one run in order, with exactly one run_stop. samples_count is a number of tokens.
 
-    say: prints a line. folder: of the run, for the file. The variable COMPLIANCE_FILE names another file; lines are
-    appended if it contains earlier runs. Raise SaveError if the file cannot be opened, UserError if it is no such log.
-    If the disk is full later, lines wait in memory until `close` writes them.
+    say: prints a line. folder: the run's folder, for the file. The variable COMPLIANCE_FILE names another file; if that
+    file contains earlier runs, lines are appended. Raise SaveError if the file cannot be opened, UserError if it is not
+    such a log. If the disk is full later, lines wait in memory until `close` writes them.
     """
 
     def __init__(self, config: Config, folder: RunFolder, say: Callable[[str], None]) -> None:
         self._config, self._say = config, say
         named = os.environ.get("COMPLIANCE_FILE")
         self._path = Path(named) if named else folder.path / BENCHMARK_LOG
-        self._own_file = not named  # only this run writes to it
+        self._own_file = not named  # no other run writes to the file
         self._require_log()
         self._waiting: list[_Line] = []
         self._file: Any = None
@@ -50,7 +50,10 @@ class BenchmarkLog:
         self._emit("init_start", None, _START)
 
     def started(self, documents: tuple[int, int], step: int = 0, ranks: int = 1) -> None:
-        """Log that the first update follows. documents: of training and validation. step: of the resumed checkpoint."""
+        """Log that the first update follows.
+
+        documents: the numbers for training and validation. step: the step of the resumed checkpoint.
+        """
         data = self._read()
         begin = self._begin_of_run(data, step)
         kept = self._kept(data[begin:], step) if step else []
@@ -162,7 +165,7 @@ class BenchmarkLog:
         self._unwritten += (TOKEN + json.dumps(line) + "\n").encode()
         try:
             self._flush()
-        except OSError:  # the lines wait for the next write
+        except OSError:  # the next write also writes these lines
             return
 
     def _flush(self) -> None:
@@ -170,7 +173,7 @@ class BenchmarkLog:
             self._unwritten = self._unwritten[self._file.write(self._unwritten) :]
 
     def _require_log(self) -> None:
-        """Raise SaveError if the file cannot be written, UserError if it is no such log; create no file."""
+        """Raise SaveError if the file cannot be written, UserError if it is not such a log. Do not create the file."""
         new = not os.path.lexists(self._path)
         try:
             foreign = not all(_is_ours(line) for line in self._read().split(b"\n"))
@@ -198,15 +201,16 @@ class BenchmarkLog:
                 text = "".join(TOKEN + json.dumps(line) + "\n" for line in kept)
                 _core.replace_file(str(self._path), data[:begin] + text.encode())
             elif data and not data.endswith(b"\n"):
-                self._unwritten = b"\n"  # ends a torn line
+                self._unwritten = b"\n"  # ends an incomplete line
             self._file = open_to_append(self._path, buffering=0)
-            weakref.finalize(self, self._file.close)  # if the Trainer is dropped
+            weakref.finalize(self, self._file.close)  # closes the file if the Trainer is freed
         except OSError as error:
             raise SaveError(f"[mllog] {self._path}: {write_reason(error)}") from error
 
     def _begin_of_run(self, data: bytes, step: int) -> int:
-        """Return the offset of this run's lines in the file; the end for a new run, or if the last run is another
-        one.
+        """Return the offset of this run's lines in the file.
+
+        For a new run, or after another run, it is the end of the file.
         """
         if self._own_file:
             return 0
@@ -230,21 +234,21 @@ class BenchmarkLog:
         most = step * self._config.train.batch_size * self._config.train.seq_len
         found = [line for line in map(_line_of, data.splitlines()) if line and line["key"] != "run_stop"]
         lines = [line for line in found if line["metadata"].get("samples_count", 0) <= most]
-        while lines and lines[-1]["key"] in _OF_EVALUATION:  # interrupted: the evaluation is repeated
+        while lines and lines[-1]["key"] in _OF_EVALUATION:  # the evaluation was interrupted and is repeated
             lines.pop()
         while lines and lines[-1]["key"] == "block_start" and lines[-1]["metadata"]["samples_count"] == most:
-            lines.pop()  # written again after the next update
+            lines.pop()  # this line is written again after the next update
         return lines
 
 
 def _is_ours(raw: bytes) -> bool:
-    """Return whether a line, complete or torn, may belong to the log."""
+    """Return whether a line, complete or truncated, may belong to the log."""
     token = TOKEN.encode()
     return raw.startswith(token) or token.startswith(raw)
 
 
 def _line_of(raw: bytes) -> _Line | None:
-    """Return the event in a line; None for a torn line."""
+    """Return the event in a line; None for a truncated line."""
     try:
         line = json.loads(raw.decode("utf-8").removeprefix(TOKEN))
         count = line["metadata"].get("samples_count", 0)

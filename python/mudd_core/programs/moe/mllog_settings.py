@@ -9,7 +9,7 @@ BENCHMARK = "mixture-of-expert"
 
 
 def settings_of(config: Config, documents: tuple[int, int], ranks: int = 1) -> dict[str, Scalar]:
-    """Return the values by key, in the order of the log. documents: of training and validation."""
+    """Return the values by key, in the order of the log. documents: the numbers for training and validation."""
     train, optim = config.train, config.optim
     runs = _runs(config)
     evaluated = min(documents[1], config.eval.documents or documents[1])
@@ -57,6 +57,6 @@ def settings_of(config: Config, documents: tuple[int, int], ranks: int = 1) -> d
 
 
 def _runs(config: Config) -> int:
-    """Return how many means a step averages: more than one only with loss.normalize=micro_mean."""
+    """Return the number of means that a step averages. It is above one only with loss.normalize=micro_mean."""
     train = config.train
     return train.batch_size // train.sequences_per_run() if config.loss.normalize == "micro_mean" else 1

@@ -1,4 +1,4 @@
-"""log.style=moe: the scalars of the mixture-of-experts benchmark, in addition to our own lines."""
+"""log.style=moe: the scalars of the mixture-of-experts benchmark, in addition to mudd_core's lines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class MoeStyle(Style):
     """Tags of every logged update and of each validation. Numbers of tokens are totals of the run.
 
     A rank is a device. perf/per_device_tflops: the benchmark's count, 6 x tokens x all weights x top_k / experts.
-    perf/per_device_active_tflops: our count, of the weights and attention scores that are active for a token.
+    perf/per_device_active_tflops: mudd_core's count, of the weights and attention scores that are active for a token.
     """
 
     def started(self) -> list[str]:

@@ -77,13 +77,13 @@ class MuTransformer(Program):
     exports: ClassVar[Mapping[str, tuple[str, ...]]] = {"mup": ("mu_transformer",)}
 
     def rows(self) -> tuple[Row, ...]:
-        """Return the keys of its config files and its flags."""
+        """Return the keys of the program's config files and its flags."""
         from mudd_core.programs.mu_transformer.keys import ROWS
 
         return ROWS
 
     def claims(self, asked: CommandLine) -> bool:
-        """Return whether the config is one of its files, or a muP config used with names that only this program has."""
+        """Return whether the config is one of the program's files, or a muP config with names that mudd_core lacks."""
         from mudd_core.programs.detect import known_alone
 
         if not asked.config or is_yml(asked.config):
@@ -97,7 +97,7 @@ class MuTransformer(Program):
         try:
             return read_config(asked.config).model.family == "mup"
         except UserError:
-            return False  # the next reader reports it with more detail
+            return False  # the next reader reports the error with more detail
 
     def resolve(self, asked: CommandLine) -> Resolved:
         """Return the command as an ordinary config; raise UserError that names a wrong key."""
@@ -106,7 +106,7 @@ class MuTransformer(Program):
         return resolve(asked)
 
     def style(self, config: Config) -> type[Style]:
-        """Return its log lines."""
+        """Return the program's log lines."""
         from mudd_core.programs.mu_transformer.style import MuTransformerStyle
 
         return MuTransformerStyle
@@ -119,7 +119,7 @@ class MuTransformer(Program):
         return True
 
     def validation_lines(self, result: Validation) -> list[str]:
-        """Return its line of an evaluation."""
+        """Return the program's line about an evaluation."""
         return [f"Eval loss: {result.val_loss}"]
 
 

@@ -1,7 +1,7 @@
 """The dataset and the tokenizer that mu-Transformer's configs name (c4, t5-base), if no argument names others.
 
-They are used if they are on this machine; otherwise the run uses the dataset and the tokenizer of our config, and
-prints a note. A resumed run keeps the ones that it started with.
+They are used if they are on this machine. Otherwise the run uses the dataset and the tokenizer of mudd_core's config,
+and prints a note. A resumed run keeps its dataset and tokenizer.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ _OWN_TOKENIZER = {"data.tokenizer", "data.vocab_size", "data.pipeline"}
 
 @dataclass
 class DefaultData:
-    """taken: keys whose defaults set fields. dropped: keys of a file that do not. notes: lines for the user."""
+    """The decision about the defaults. taken: keys whose defaults set fields. dropped: keys of a file without effect.
+    notes: lines for the user.
+    """
 
     taken: set[str] = field(default_factory=set)
     dropped: set[str] = field(default_factory=set)
@@ -50,8 +52,8 @@ def default_data(
 ) -> DefaultData:
     """Decide whether the dataset and tokenizer names of the configs are used.
 
-    own: typed config fields. run: the config of a run to resume. Typed names, and names other than the original's
-    defaults, are the user's choice and always used.
+    own: config fields that the command sets. run: the config of a run to resume. Names in the command, and names other
+    than the original's defaults, are the user's choice and always used.
     """
     data = DefaultData()
     values = {name: setting.value for name, setting in settings.items()}

@@ -31,12 +31,12 @@ from mudd_core.run.store.run_folder import RunFolder
 _GRAMMAR = "mu_transformer"
 _BASE = "mup/base"
 _MODES = {"train": "train", "validation": "validate", "test": "validate", "sample": "sample"}
-_PATH = f"{_GRAMMAR}/"  # a config path that contains this is an original config
+_PATH = f"{_GRAMMAR}/"  # a config path with this folder is a config of the original
 
 
 @dataclass(frozen=True)
 class _File:
-    """A config file: the base config and the keys that the file sets. unknown: keys without a meaning here."""
+    """A config file: the base config and the keys that the file sets. unknown: keys without a meaning in mudd_core."""
 
     config: Config
     path: str
@@ -177,7 +177,7 @@ def _settings(file: _File, typed: Typed, rows: Mapping[str, Row]) -> dict[str, S
 
 
 def _of_file(file: _File, name: str, value: Value, default: Value) -> Value:
-    """Check the type of a file's value; an integer is accepted if the default is a float."""
+    """Check the type of a value in a file. An integer is accepted if the default is a float."""
     if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if default is not None and value is not None and type(value) is not type(default):
@@ -212,7 +212,7 @@ def _run(asked: CommandLine, values: Mapping[str, Value]) -> tuple[str, str, str
 
 
 def _workdir(asked: CommandLine, name: str) -> str:
-    """Return the folder of the run of this name; empty if no --workdir is typed."""
+    """Return the folder of the run with this name; empty without --workdir."""
     folder = asked.options.get("--workdir", "")
     return f"{folder.rstrip('/')}/{name}" if folder else ""
 

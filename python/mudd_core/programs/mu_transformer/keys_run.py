@@ -35,7 +35,7 @@ _UPDATES = (
     "n_warmup_step",
     "n_print_step",
     "n_save_step",
-)  # the original counts batches
+)  # the original counts batches, not sequences
 _OLD_NAMES = (OLD_RATE, "seed", "act_name", "act_square")
 # The columns of sweep.tsv and their keys.
 _COLUMNS = {
@@ -77,7 +77,7 @@ def prompt_tokens(values: Values) -> Fields:
 
 
 def _folded(seed: int, value: int) -> int:
-    """Fold a value into a seed by two rounds of SplitMix64's finalizer."""
+    """Mix a value into a seed by two rounds of SplitMix64's finalizer."""
     for word in (value, 0x9E3779B97F4A7C15):
         seed = (seed + word + 0x9E3779B97F4A7C15) & _SEEDS
         seed = (seed ^ (seed >> 30)) * 0xBF58476D1CE4E5B9 & _SEEDS
@@ -87,7 +87,7 @@ def _folded(seed: int, value: int) -> int:
 
 
 def seed(values: Values) -> Fields:
-    """Return the seed of the weights, with four sizes folded in if rng_fold is set."""
+    """Return the seed of the weights. If rng_fold is set, four sizes are mixed in."""
     key = whole(values, "rng_seed" if values["seed"] is None else "seed")
     if values["rng_fold"]:
         for name in ("tokens_per_global_batch", "n_pretrain_step", "d_model", "n_layer"):
@@ -104,7 +104,7 @@ def final_values(values: Values, config: Config) -> dict[str, Value]:
 
 
 def start_fields(values: Values, config: Config) -> dict[str, Value]:
-    """Return the original's fields by their current names, as the run uses them; rng_seed_folded: after rng_fold."""
+    """Return the original's fields by their current names, with the values of the run."""
     now, micro = keys_of(config), whole(values, "grad_acc_steps", 1)
     for name in _UPDATES:
         now[name] = int(now[name]) * micro
@@ -118,12 +118,12 @@ def start_fields(values: Values, config: Config) -> dict[str, Value]:
 
 
 def mesh(values: Values) -> dict[str, Scalar]:
-    """Return the mesh of a command; sizes from a file are 1 here, since the number of started ranks is used."""
+    """Return the mesh of a command. Sizes from a file are 1 here, because the number of started ranks is used."""
     return of_rows(*(whole(values, name, 1) for name in MESH))
 
 
 def mesh_note(values: Values) -> str:
-    """Return a line on how the mesh of a command is mapped."""
+    """Return a line that explains how the mesh of a command is mapped."""
     rows, cols = (whole(values, name, 1) for name in MESH)
     return note(f"n_mesh_rows={rows}, n_mesh_cols={cols}", mesh(values))
 
@@ -145,7 +145,7 @@ def sweep_columns(values: Values) -> dict[str, str]:
 
 
 def run_names(values: Values) -> tuple[str, str]:
-    """Return the folder names of the run that is read and the run that is written."""
+    """Return the folder names of the run to read and of the run to write."""
     read, written = (_run_name(values, str(values[f"{kind}_suffix"] or "")) for kind in ("load", "save"))
     return read, written
 

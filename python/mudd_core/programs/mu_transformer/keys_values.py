@@ -9,7 +9,7 @@ from mudd_core.config.fields import Scalar
 from mudd_core.config.run_config import Config
 from mudd_core.programs.row import Convert, Values
 
-# Model settings with the same name as the config field; used for command lines and for weights (interop).
+# Model settings that have the same name as the config field. Used for command lines and for weights (interop).
 MODEL_KEYS = (
     "d_base",
     "d_head",
@@ -30,7 +30,7 @@ MODEL_KEYS = (
     "proj_biases",
 )
 _DTYPES = {"float32": "fp32", "bfloat16": "bf16"}
-_MOST_SHARDS = 128  # as in configs/mup
+_MOST_SHARDS = 128  # the number in configs/mup
 Fields = dict[str, Scalar]
 
 
@@ -57,7 +57,7 @@ def text(values: Values, name: str) -> str:
 
 
 def activation(name: str, square: bool) -> str:
-    """Return the name here of a jax.nn activation; square: the field act_square, which existed before April 2024.
+    """Return mudd_core's name of a jax.nn activation. square: the field act_square, which existed before April 2024.
 
     celu is elu with the program's default alpha of 1. Raise ValueError with all names for an unknown one.
     """
@@ -125,7 +125,7 @@ def same(name: str, path: str, kind: type) -> Convert:
 
 
 def batch(values: Values) -> Fields:
-    """Return batch size and sequence length; accumulating k batches becomes one batch of k times the size."""
+    """Return batch size and sequence length. Accumulating k batches becomes one batch that is k times as large."""
     length, tokens = whole(values, "sequence_len", 1), whole(values, "tokens_per_global_batch", 1)
     if tokens % length:
         raise ValueError(
@@ -140,13 +140,13 @@ def batch(values: Values) -> Fields:
         "model.max_seq_len": length,
         "train.logical_shards": shards,
     }
-    if micro > 1:  # validation and held-out documents are in the program's batches, not in updates
+    if micro > 1:  # the program counts validation and held-out documents in batches, not in updates
         fields |= {"eval.batch_size": size // micro, "data.held_batch": size // micro}
     return fields
 
 
 def _updates(values: Values, name: str) -> int:
-    """Return steps or a period in updates; the program counts accumulated batches."""
+    """Return steps or a period in updates. The program counts accumulated batches instead."""
     steps, micro = whole(values, name), whole(values, "grad_acc_steps", 1)
     if steps % micro:
         raise ValueError(f"{name}: expected a multiple of grad_acc_steps ({micro}), got {steps}")
@@ -186,7 +186,7 @@ def accumulation(values: Values) -> Fields:
 
 
 def accumulation_note(values: Values) -> str:
-    """Return a note on the meaning of a step with several batches an update."""
+    """Return a note about the meaning of a step if an update has several batches."""
     micro = values["grad_acc_steps"]
     if micro == 1:
         return ""
@@ -238,13 +238,13 @@ def dataset(values: Values) -> Fields:
 
 
 def tracker(values: Values) -> Fields:
-    """Return the Weights & Biases fields; naming a run turns it on."""
+    """Return the Weights & Biases fields; they are on if the run has a name."""
     on = bool(values["wb_enabled"] or values["wb_run"])
     return {"log.wandb": "online" if on else "off", "log.wandb_run": text(values, "wb_run")}
 
 
 def lr_max_note(values: Values) -> str:
-    """Return a note on the old name of the learning rate."""
+    """Return a note about the old name of the learning rate."""
     if values["lr_max"] is None:
         return ""
     return "lr_max is read as lr_base; the original divided it by d_model, which optim_rule=abs_mup does"

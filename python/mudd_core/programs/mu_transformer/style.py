@@ -22,8 +22,8 @@ class MuTransformerStyle(Style):
         super().__init__(facts)
         train = facts.config.train
         self._tokens = train.batch_size * train.seq_len
-        self._began: float | None = None  # seconds of the run at the previous line
-        self._counted = 0  # updates since then
+        self._began: float | None = None  # run time in seconds at the previous line
+        self._counted = 0  # updates since the previous line
         self._val_loss: float | None = None
 
     def started(self) -> list[str]:
@@ -37,7 +37,7 @@ class MuTransformerStyle(Style):
     def step(self, record: StepRecord) -> list[str]:
         """Return the dict if it is due."""
         train, compat = self.facts.config.train, self.facts.config.log.compat
-        if self._began is None:  # before the first update of this process
+        if self._began is None:  # no update has run in this process
             self._began = record.seconds - self._step_seconds(record)
         self._counted += 1
         number = record.step - 1 if compat else record.step
@@ -87,7 +87,7 @@ class MuTransformerStyle(Style):
         return record.loss * self._tokens / record.targets
 
     def _mfu(self, seconds: float) -> float:
-        """Return the percentage of the measured peak, by the original's count of 6 n + 12 L H D T FLOPs a token."""
+        """Return the percentage of the measured peak, by the original's count of 6 n + 12 L H D T FLOPs per token."""
         config, model = self.facts.config, self.facts.config.model
         flops = self.facts.flops_per_token
         if isinstance(model, MupConfig):

@@ -1,4 +1,4 @@
-"""The last action of a run of a sweep: the loss of the whole validation split in sweep.tsv, then done.txt."""
+"""The last action of a run in a sweep: evaluate the whole validation split for sweep.tsv, then write done.txt."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 Names are the last component of its paths (w_e, w_aq, ...), or the whole paths. The first axis of block tensors is the
 layer. A batch is `tokens` [B, T], one right-padded document in each sequence. Inputs are the sequence shifted right
-after BOS. Targets contribute to the loss up to and including the first EOS or padding; the loss is divided by all B * T
-positions. Activations that models/mup.py lacks, and act_square with another activation than relu, are refused by name.
+after BOS. Targets up to and including the first EOS or padding have a loss, which is divided by all B * T positions.
+Activations that models/mup.py lacks, and act_square with another activation than relu, are refused by name.
 """
 
 from __future__ import annotations
@@ -55,26 +55,26 @@ class MuTransformer(System[MupConfig]):
     families = ("mup",)
 
     def __init__(self, paths: Mapping[str, str] | None = None) -> None:
-        self._paths = paths or {}  # name -> path, if the weights have whole paths
+        self._paths = paths or {}  # name -> path, if the weights have whole paths as names
 
     def reading(
         self, config: Settings, weights: Mapping[str, AnyTensor]
     ) -> tuple[MuTransformer, dict[str, AnyTensor]]:
-        """Return this system for the naming of the weights: short names, or paths of the parameter tree."""
+        """Return this system for the names of the weights: short names, or paths of the parameter tree."""
         paths = {name.rsplit("/", 1)[-1]: name for name in weights}
         if len(paths) != len(weights):
             raise ValueError("[mu_transformer] weights: two paths end in the same name")
         return MuTransformer(paths), dict(weights)
 
     def optimizer(self, config: Settings) -> OptimConfig:
-        """Return its optimizer with the rates and rules of the settings."""
+        """Return the original's optimizer with the rates and rules of the settings."""
         found = {ours: config[name] for name, ours in _OPTIMIZER.items() if name in config}
         mode = "independent" if config.get("use_iwd") else "coupled"
         defaults = OptimConfig(rule="mup", weight_decay=0.0)
         return with_fields(defaults, {**found, "decay": "all", "decay_mode": mode})
 
     def model_config(self, config: Settings, shapes: Shapes) -> MupConfig:
-        """Return the config of the settings and sizes; raise ValueError for unsupported ones."""
+        """Return the mudd_core config for settings and sizes; raise ValueError for unsupported settings."""
         shapes = {name.rsplit("/", 1)[-1]: shape for name, shape in shapes.items()}
         vocab, width = sizes("mu_transformer", shapes, "w_e", 2)
         layers, _, _, head = sizes("mu_transformer", shapes, "w_aq", 4)
@@ -82,7 +82,7 @@ class MuTransformer(System[MupConfig]):
         layers = layers_in("mu_transformer", layers)
         read.agree({"d_model": width, "n_layer": layers, "n_vocab": vocab, "d_head": head})
         given = _given(read)
-        if "act_name" in config:  # before April 2024: one name, and a switch that squares
+        if "act_name" in config:  # before April 2024: one name, and a flag that squares
             given["ff_act_name"] = _activation(read, config["act_name"], read.flag("act_square"))
         elif "ff_act_name" in given:
             given["ff_act_name"] = _activation(read, given["ff_act_name"], False)
@@ -187,7 +187,7 @@ def _activation(read: Reader, name: Json, square: bool) -> str:
 
 
 def _given(read: Reader) -> JsonObject:
-    """Return the settings that have the same name here, each with the type of its config field."""
+    """Return the settings that have the same name in mudd_core, each with the type of its config field."""
     found: JsonObject = {}
     for name in MODEL_KEYS:
         value = read.config.get(name)

@@ -1,7 +1,7 @@
 """Write training sequences to Parquet files: overlapping windows of documents with BOS and EOS, and shifted labels.
 
 The flags have the names of jax-lm-training's preprocessing, with dashes or underscores. Sequences keep the order of the
-documents, for any number of workers. The files get their final names when all are complete.
+documents, for any number of workers. The files are renamed to their final names when all are complete.
 """
 
 from __future__ import annotations
@@ -236,14 +236,14 @@ def _write(
         shards.add(rows)
         documents, made = documents + len(chunk.texts), made + len(rows)
         bar.show(documents, made)
-    for shard in range(opened + 1, count):  # more files than documents
+    for shard in range(opened + 1, count):  # there are more files than documents
         shards.begin(shard)
     bar.close()
     return documents, made
 
 
 class _Bar:
-    """A progress bar: rewritten in place on a terminal, elsewhere one line for each tenth."""
+    """A progress bar. On a terminal one line is rewritten; elsewhere a line is printed for each tenth."""
 
     def __init__(self, total: int, stream: TextIO | None = None) -> None:
         self._total, self._stream = total, stream or sys.stderr
@@ -266,6 +266,6 @@ class _Bar:
         self._stream.flush()
 
     def close(self) -> None:
-        """Finish the line that is rewritten."""
+        """End the rewritten line with a line break."""
         if self._live and self._drawn:
             self._stream.write("\n")

@@ -1,4 +1,4 @@
-"""Parquet files of sequences: they get their names when complete, so a killed run leaves no partial file."""
+"""Parquet files of sequences. They are renamed when complete, so a killed run leaves no partial file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyarrow import Table
     from pyarrow.parquet import ParquetWriter
 
-_GROUP_BYTES = 64 << 20  # of the values of a row group
+_GROUP_BYTES = 64 << 20  # bytes of the values in a row group
 
 
 def pyarrow() -> ModuleType:
@@ -30,7 +30,10 @@ def pyarrow() -> ModuleType:
 
 
 class Shards:
-    """The files `<prefix>-SSSSS-of-NNNNN`; the context removes the temporary files that `commit` has not renamed."""
+    """The files `<prefix>-SSSSS-of-NNNNN`.
+
+    On exit, the context removes temporary files that `commit` has not renamed.
+    """
 
     def __init__(self, prefix: str, count: int, length: int) -> None:
         self._arrow = pyarrow()
@@ -76,7 +79,7 @@ class Shards:
         return self.files[shard].with_name(f".{self.files[shard].name}.partial")
 
     def begin(self, shard: int) -> None:
-        """Close the open shard and open this one; the lock on the first shard protects all."""
+        """Close the open shard and open this one; the lock on the first shard protects all shards."""
         self._end_shard()
         self._shard = shard
         path = self._temporary(shard)
@@ -98,7 +101,7 @@ class Shards:
         except BlockingIOError:
             mine = False
         if not mine:
-            self._shard = -1  # the files belong to the other run
+            self._shard = -1  # the files belong to another run
             raise UserError(f"[preprocess] another run writes {self.files[0]} now")
 
     def add(self, rows: Rows) -> None:
@@ -108,7 +111,7 @@ class Shards:
             self._write(whole=False)
 
     def _write(self, *, whole: bool) -> None:
-        """Write the full row groups; with `whole`, at the end of a shard, write the rest as well."""
+        """Write the full row groups. whole: write the rest too, at the end of a shard."""
         assert self._writer is not None
         rows = Rows.joined(self._held, self._length)
         first = 0
@@ -155,7 +158,7 @@ class Shards:
 
     def __exit__(self, *_: object) -> None:
         if self._writer is not None:
-            with contextlib.suppress(Exception):  # the error that ended the block is reported
+            with contextlib.suppress(Exception):  # the error that ended the block is reported instead
                 self._writer.close()
         for stream in self._streams:
             with contextlib.suppress(OSError):

@@ -1,6 +1,6 @@
 """Sequences from documents: overlapping windows of ids with BOS, EOS and padding, as inputs, mask and labels.
 
-Several processes build them; their order is the order of the documents for any number of processes.
+Several processes build the sequences, which have the order of the documents for any number of processes.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ from mudd_core.programs.jax_lm.preprocess.vocabulary import Encoder, Vocabulary
 
 Ids = npt.NDArray[np.int64]
 CHUNK = 256  # documents that a process handles at once
-PAD = 0  # as in the original program, whatever id the tokenizer pads with
+PAD = 0  # as in the original program, whatever id the tokenizer uses for padding
 
 
 @dataclass(frozen=True)
 class Shape:
-    """The sizes of windows. length: of a sequence; shortest: of a window, including the reserved tokens.
+    """The sizes of windows.
+
+    length: tokens of a sequence. shortest: least tokens of a window, including the reserved ones.
 
     by_position: padding starts after the window. Otherwise, as in the original program, every id 0 is padding, although
     0 is a real token in some vocabularies.
@@ -91,14 +93,14 @@ class Rows:
 
 
 def rows_of(ids: npt.ArrayLike, bos: int, eos: int, shape: Shape) -> Rows:
-    """Return the sequences of one document, one for each window of more than shortest - reserved tokens."""
+    """Return the sequences of one document: one for each window with more than shortest - reserved tokens."""
     tokens = np.asarray(ids, np.int64)
     starts = np.arange(0, len(tokens), shape.stride)
     sizes = np.minimum(shape.longest_window, len(tokens) - starts)
     kept = sizes > shape.shortest - shape.reserved
     starts, sizes = starts[kept], sizes[kept]
     width = max(shape.longest_window + 2, shape.length + 1)
-    ends = (sizes + 1)[:, None]  # position of EOS
+    ends = (sizes + 1)[:, None]  # the position of EOS in each window
     place = np.arange(width)[None, :]
     index = np.clip(starts[:, None] + place - 1, 0, max(len(tokens) - 1, 0))
     full = np.where(place < ends, tokens[index] if len(tokens) else PAD, PAD)
@@ -113,12 +115,12 @@ def rows_of(ids: npt.ArrayLike, bos: int, eos: int, shape: Shape) -> Rows:
     )
 
 
-_worker: list[tuple[Encoder, Vocabulary, Shape]] = []  # kept by a worker process
+_worker: list[tuple[Encoder, Vocabulary, Shape]] = []  # objects that a worker process keeps
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Consecutive documents for one file."""
+    """Consecutive documents whose sequences are written to one file."""
 
     shard: int
     texts: tuple[str, ...]
@@ -142,7 +144,7 @@ def chunks_of(texts: Iterable[str], total: int, shards: int) -> Iterator[Chunk]:
 def rows_in_order(
     chunks: Iterable[Chunk], vocabulary: Vocabulary, shape: Shape, workers: int
 ) -> Iterator[tuple[Chunk, Rows]]:
-    """Yield each chunk with its sequences; a few chunks for each worker are read ahead."""
+    """Yield each chunk with its sequences, in order; a few chunks for each worker are read ahead."""
     if workers == 1:
         encode = vocabulary.encoder()
         yield from ((chunk, make_rows(chunk.texts, encode, vocabulary, shape)) for chunk in chunks)
@@ -179,11 +181,11 @@ def cores() -> int:
 
 
 def _begin(vocabulary: Vocabulary, shape: Shape) -> None:
-    """Prepare a worker; the tokenizer uses one thread, since there is a worker for each core."""
+    """Prepare a worker. Its tokenizer uses one thread, because there is a worker for each core."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     signal.signal(
         signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C reaches all processes; the first one stops the others
+    )  # Ctrl-C reaches all processes; the main process stops the workers
     _worker.append((vocabulary.encoder(), vocabulary, shape))
 
 

@@ -9,7 +9,9 @@ from mudd_core.base.errors import FormatError, UserError
 from mudd_core.data.sources.access import LOCAL, Access
 from mudd_core.data.tokenizers.source import TokenizerSource, find_tokenizer
 
-_TRIED = "a"  # a string that any tokenizer accepts, so a broken one fails before the work starts
+_TRIED = (
+    "a"  # a string that every tokenizer can encode, so that a broken tokenizer fails before the work starts
+)
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class Vocabulary:
 
 
 class Encoder:
-    """An encoder with the tokenizer's own template; the name of a special token in a document becomes that token."""
+    """An encoder with the tokenizer's own template. The name of a special token in a document becomes that token."""
 
     def __init__(self, source: TokenizerSource) -> None:
         self._source, self._tokenizer = source, source.make()

@@ -115,7 +115,7 @@ def resolve(asked: CommandLine) -> Resolved:
 
 
 def _let_override(applied: Applied, ours: Sequence[str], settings: Mapping[str, Setting]) -> None:
-    """Let typed config fields override values from the file or folder that a typed key names."""
+    """Let config fields of the command override values from the file or folder that a key of the command names."""
     named = {settings[key].word for key in (SHAPE, NAME) if key in settings}
     typed = {argument(word).name for word in ours}
     for path, origin in applied.origins.items():
@@ -129,7 +129,7 @@ def _online(ours: Sequence[str]) -> bool:
 
 
 def _split_ours(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split the arguments into those that Hydra does not parse and the rest."""
+    """Split the arguments into (arguments that Hydra does not parse, all others)."""
     return [word for word in words if is_raw(word)], [word for word in words if not is_raw(word)]
 
 
@@ -143,7 +143,7 @@ def is_raw(word: str) -> bool:
 
 
 def _is_ours(word: HydraWord, folders: Folders) -> bool:
-    """Return whether an override sets a config field and not a key of the benchmark."""
+    """Return whether an override sets a config field, not a key of the benchmark."""
     if word.kind == "delete" or word.key in _BY_NAME or folders.has_group(word.key):
         return False
     return any(info.path == word.key for info in fields_of_all())
@@ -158,7 +158,7 @@ def _require_known(leaves: Mapping[str, Value], composed: Composed) -> None:
 
 
 def _unknown(leaves: Mapping[str, Value]) -> list[str]:
-    """Return a line about keys of the files that nothing reads."""
+    """Return a line about the keys in the files that nothing reads."""
     unknown = [key for key in leaves if key not in _BY_NAME]
     return [f"keys of the config files that nothing reads: {', '.join(unknown)}"] if unknown else []
 
@@ -202,7 +202,7 @@ def _add_model(
         return None
     field, folder = "start.load_parameters_path", str(imported_folder(choice.weights, _last(name.value)))
     if applied.config.start.load_parameters_path:
-        return None  # checkpoint_manager_path, which replaces the model's own weights
+        return None  # checkpoint_manager_path replaces the model's own weights
     applied.config = replace_path(applied.config, field, folder)
     applied.origins[field] = Origin("", name.file, name.word)
     return choice.weights, folder
@@ -215,7 +215,7 @@ def _last(name: Value) -> str:
 def jobs(words: Sequence[str], kept: Sequence[str]) -> list[list[str]]:
     """Return the arguments of each run, in Hydra's order; run i has the folder run_dir/i.
 
-    `words`: arguments in this grammar. kept: options of this program (--ranks=2) for every run.
+    `words`: arguments in Hydra's grammar. kept: options of launch.py (--ranks=2) for every run.
     """
     single = [word for word in words if word not in _MULTIRUN]
     choices = [_texts(word) for word in single]
@@ -232,7 +232,7 @@ def jobs(words: Sequence[str], kept: Sequence[str]) -> list[list[str]]:
 
 
 def _texts(word: str) -> list[str]:
-    """Return the argument alone, or one argument for each of its values."""
+    """Return the argument alone, or one argument for each value in it."""
     item = argument(word)
     if item.mark in ("-", "--") or item.value is None or is_raw(word):
         return [word]

@@ -1,4 +1,4 @@
-"""Composition: the root config, the groups of its defaults list, and the overrides of the command line."""
+"""Compose a config: the root config, the groups of its defaults list, and the overrides of the command line."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class _Entry:
 
 
 class _Composer:
-    """A walk over defaults lists. chosen: options by group, from overrides of the command line or of a list."""
+    """Walks over defaults lists. chosen: the option of each group, from overrides on the command line or in a list."""
 
     def __init__(self, folders: Folders, name: str, chosen: dict[str, str | None], deleted: set[str]) -> None:
         self.folders, self.chosen, self.deleted = folders, chosen, deleted
@@ -170,7 +170,7 @@ def compose(folders: Folders, name: str, words: Sequence[HydraWord]) -> Composed
 
 
 def _sorted_words(folders: Folders, words: Sequence[HydraWord]) -> tuple[list[HydraWord], list[HydraWord]]:
-    """Split the overrides into groups and values; raise UserError for a repeated key or several values."""
+    """Split the overrides into groups and values. Raise UserError for a repeated key, or a key with several values."""
     seen: dict[str, str] = {}
     groups, values = list[HydraWord](), list[HydraWord]()
     for word in words:

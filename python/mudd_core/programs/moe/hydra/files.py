@@ -17,7 +17,7 @@ _HEADER = re.compile(r"#\s*@package\s+([\w.]+)\s*$")
 
 @dataclass(frozen=True)
 class HydraFile:
-    """A config file: its defaults list, its content and the package it is merged into (None: its group)."""
+    """A config file: its defaults list, its content, and the package into which it is merged (None: its group)."""
 
     path: Path
     defaults: list[Node]
@@ -46,7 +46,7 @@ def _node(value: object) -> Node:
         return {str(key): _node(child) for key, child in value.items()}
     if isinstance(value, list):
         return [_node(child) for child in value]
-    assert value is None or isinstance(value, bool | int | float | str)  # read_yaml returns no other type
+    assert value is None or isinstance(value, bool | int | float | str)  # read_yaml returns no other types
     return value
 
 

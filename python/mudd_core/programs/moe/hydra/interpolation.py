@@ -1,4 +1,4 @@
-"""Interpolation: ${a.b} is the value of a key, ${resolver:arg,...} the result of a resolver."""
+"""Interpolation: ${a.b} is the value of a key, and ${resolver:arg,...} is the result of a resolver."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from mudd_core.programs.moe.hydra.values import DEEPEST, Node, closing, parse_ch
 _PATH = re.compile(r"\.*[^.\[\]:{}$,\s]+(\.[^.\[\]:{}$,\s]+|\[[^\[\]]+\])*")
 _RESOLVER = re.compile(r"\s*([A-Za-z_][\w.]*):")
 MISSING = "???"
-_MOST_STEPS = 20_000  # values and interpolations of a whole tree
-_MOST_LETTERS = 65_536  # of a resolved string
+_MOST_STEPS = 20_000  # values and interpolations in a whole tree
+_MOST_LETTERS = 65_536  # characters of a resolved string
 
 
 def _number(name: str, value: Node) -> int | float:
@@ -26,7 +26,7 @@ def _number(name: str, value: Node) -> int | float:
 
 
 def _batch_size(per_device: Node, devices: int) -> Node:
-    """Return the number of sequences of all devices."""
+    """Return the number of sequences on all devices together."""
     return _number("get_global_batch_size", per_device) * devices
 
 
@@ -48,7 +48,7 @@ def _path_join(*parts: Node) -> Node:
     return str(PurePosixPath(*(str(part) for part in parts)))
 
 
-RESOLVERS: dict[str, tuple[int, Callable[..., Node]]] = {  # arguments (-1: one or more), function
+RESOLVERS: dict[str, tuple[int, Callable[..., Node]]] = {  # number of arguments (-1: one or more), function
     "get_global_batch_size": (1, partial(_batch_size, devices=1)),
     "path_join": (-1, _path_join),
     "multiply": (2, _multiply),
@@ -123,7 +123,7 @@ class _Resolver:
             before = text[at:begin]
             slashes = len(before) - len(before.rstrip("\\"))
             parts.append(before[: len(before) - slashes] + "\\" * (slashes // 2))
-            if slashes % 2:  # \${ is no interpolation
+            if slashes % 2:  # \${ is not an interpolation
                 parts.append("${")
                 at = begin + 2
                 continue

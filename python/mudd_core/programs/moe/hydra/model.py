@@ -31,7 +31,7 @@ from mudd_core.programs.row import Values
 from mudd_core.programs.table import Applied, Setting
 
 _SCOPE = "model.aux_scope"
-# The benchmark's run: sequence length, experiment, sequences of an update, updates between validations.
+# The benchmark's run: sequence length, experiment, sequences per update, updates between validations.
 BENCHMARK = (32768, "+experiment=gbs256_tpu", 256, 6)
 # Models whose config.json is shipped in configs/clm.
 _SHIPPED = {
@@ -42,7 +42,7 @@ _SHIPPED = {
     "mistralai/Mixtral-8x22B-Instruct-v0.1": "mixtral822-instruct.json",
 }
 _NAME = f"[hydra] {NAME}"
-# Files of a model on the hub: shape, weights, tokenizer.
+# The files of a model on the hub: shape, weights, tokenizer.
 _FILES = (
     "config.json",
     "*.safetensors",
@@ -98,7 +98,7 @@ def _settings_file(name: str, shipped: Sequence[Path]) -> Path:
 
 
 def _read(file: Path) -> ModelConfig:
-    """Read the shape in a config.json, and add the settings that the benchmark makes at run time."""
+    """Read the shape in a config.json, and add the settings that the benchmark sets at run time."""
     try:
         settings = json.loads(read_text(file))
     except (OSError, ValueError, RecursionError) as error:
@@ -116,7 +116,7 @@ def _read(file: Path) -> ModelConfig:
 def _shape(settings: Mapping[str, Json]) -> ModelConfig:
     found = model_config(settings)
     if isinstance(found, MixtralConfig):
-        # Balance over each logical shard, as in configs/mixtral; over the whole batch it would need a single
+        # Balance over each logical shard, as in configs/mixtral. A balance over the whole batch would need one
         # micro-batch.
         return replace(found, aux_scope="shard")
     if isinstance(found, GPT2Config):
@@ -140,7 +140,7 @@ def fields_of_model(model: ModelConfig) -> list[str]:
 
 
 def batch_notes(settings: Mapping[str, Setting], config: Config, devices: int, ranks: int) -> list[str]:
-    """Return a note about the global batch if the command sets only the batch of a device, else nothing.
+    """Return a note about the global batch if the command sets only the batch per device; otherwise no note.
 
     The note names the setting that multiplies the batch by a number of devices.
     """

@@ -1,4 +1,4 @@
-"""Nested keys and values: merged, read and changed by path."""
+"""Nested keys and values, which are merged, read and changed by path."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mudd_core.programs.moe.hydra.values import Node
 
 
 def deep_copy(tree: Mapping[str, Node]) -> dict[str, Node]:
-    """Return a copy that shares no object and no list."""
+    """Return a copy that shares no object and no list with the tree."""
     return {key: _copied(value) for key, value in tree.items()}
 
 

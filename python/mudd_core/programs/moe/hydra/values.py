@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 Node = None | bool | int | float | str | list["Node"] | dict[str, "Node"]
 
-DEEPEST = 64  # nested lists, objects and interpolations
+DEEPEST = 64  # deepest nesting of lists, objects and interpolations
 _MOST_DIGITS = 40
 _INT = re.compile(r"[+-]?(0|[1-9](_?[0-9])*)")
 _FLOAT = re.compile(
@@ -21,7 +21,7 @@ _CALL = re.compile(r"[A-Za-z_]\w*\(")
 
 
 def typed(text: str) -> Node:
-    """Convert an unquoted value to null, a boolean or a number if it looks like one; otherwise return the string."""
+    """Convert an unquoted value that looks like null, a boolean or a number; return any other value as a string."""
     word = text.lower()
     if word == "null":
         return None
@@ -41,7 +41,7 @@ def _whole(text: str) -> int:
 
 
 def parse_choices(text: str) -> list[Node]:
-    """Parse `a,b,c` to its values, one without a comma; raise ValueError for a syntax error."""
+    """Parse `a,b,c` into its values; without a comma there is one value. Raise ValueError for a syntax error."""
     return _Reader(text).elements("")
 
 
@@ -52,7 +52,7 @@ def split_choices(text: str) -> list[str]:
 
 
 class _Reader:
-    """A parser of consecutive elements in a string."""
+    """Parses consecutive elements in a string."""
 
     def __init__(self, text: str) -> None:
         self._text, self._at, self._depth = text, 0, 0
@@ -136,7 +136,7 @@ class _Reader:
         return found
 
     def _quoted(self, mark: str) -> str:
-        """Parse a quoted string; a backslash escapes the quote, or a backslash in front of the quote."""
+        """Parse a quoted string. A backslash escapes a quote, and a backslash before a quote."""
         self._at += 1
         parts = []
         while True:
@@ -182,7 +182,7 @@ class _Reader:
 
 
 def closing(text: str, at: int) -> int:
-    """Return the offset after the interpolation that starts at `at`; raise ValueError if it has no closing brace."""
+    """Return the offset after the interpolation at `at`; raise ValueError if its closing brace is missing."""
     depth = 0
     i = at
     while i < len(text):

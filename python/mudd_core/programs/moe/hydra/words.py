@@ -21,7 +21,10 @@ _SHORT = {"-cp": "--config-path", "-cn": "--config-name", "-c": "--cfg", "-m": "
 
 @dataclass(frozen=True)
 class HydraWord:
-    """One override. choices: its values, several only with --multirun, none for `~key`. word: the argument as typed."""
+    """One override.
+
+    choices: its values; several only with --multirun, none for `~key`. word: the argument as the user wrote it.
+    """
 
     kind: Kind
     key: str

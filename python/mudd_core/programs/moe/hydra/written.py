@@ -1,4 +1,4 @@
-"""Files that a run of this grammar writes in addition to config.json: the composed config and Hydra's three files."""
+"""Files that a run of this grammar writes in addition to config.json: the composed config, and Hydra's three files."""
 
 from __future__ import annotations
 
