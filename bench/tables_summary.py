@@ -59,7 +59,7 @@ def summary(kept: Row) -> str:
     out = [
         f"## {kept['cpu']}, {kept['cores']} cores and threads{when([ours for ours, _ in found])}\n",
         "| family | shape | precision | tokens/s | steps | spread | of peak "
-        f"| over PyTorch{versions(found)}, the faster of eager and compiled | over JAX | memory relative to eager |",
+        f"| over PyTorch{versions(found)} | over JAX | memory relative to eager |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for ours, programs in found:
