@@ -73,8 +73,9 @@ def same_texts(conversations_of_each: int, log: Log) -> bool:
                     log.say(f"{form}, marks {marks}: DIFFER: {error}")
                     continue
                 log.say(
-                    f"{form}, {'with' if marks else 'without'} marks: {found.equal} equal to transformers, "
-                    f"{found.refused} refused by both, {found.uncertain} refused here for a border inside a token"
+                    f"{form}, {'with' if marks else 'without'} marks: {found.equal} equal to "
+                        f"transformers, {found.refused} refused by both, {found.uncertain} refused here "
+                        "for the start or end of a turn inside a token"
                 )
             labels = labels_of_trl(folder, form, [turns for turns, _ in kept])
             same = labels == [wanted for _, wanted in kept]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 # Our errors for an ambiguous mask; in those cases transformers masks whole tokens, or another part of the text.
-OURS_ALONE = ("a border inside a token",)
+OURS_ALONE = ("the start or end of a turn inside a token",)
 
 
 @dataclass

@@ -49,7 +49,7 @@ def build(cls: type[D], raw: Mapping[str, Json], file: Path, what: str = "") -> 
                 continue
             values[field.name] = _value(raw, field.name, typing.get_args(hint) or (hint,), file, what)
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
-            raise FormatError(str(file), 0, f"{what}member '{field.name}' is missing")
+            raise FormatError(str(file), 0, f"{what}key '{field.name}' is missing")
     return make(**values)
 
 
@@ -63,7 +63,7 @@ def member(raw: Mapping[str, Json], name: str, kind: type[T], file: Path, what: 
 def _value(raw: Mapping[str, Json], name: str, kinds: tuple[type, ...], file: Path, what: str) -> Json:
     """Return the value of this key if it has one of the types; an integer becomes a float if float is one of them."""
     if name not in raw:
-        raise FormatError(str(file), 0, f"{what}member '{name}' is missing")
+        raise FormatError(str(file), 0, f"{what}key '{name}' is missing")
     value = raw[name]
     if value is None and float in kinds and type(None) not in kinds:
         return math.nan
@@ -78,14 +78,14 @@ def _value(raw: Mapping[str, Json], name: str, kinds: tuple[type, ...], file: Pa
         if type(value) is kind and (not isinstance(value, int) or kind is bool or abs(value) < 1 << 63):
             return value
     wanted = " or ".join(_WORDS.get(kind, str(kind)) for kind in kinds)
-    raise FormatError(str(file), 0, f"{what}member '{name}': expected {wanted}, got {_shown(value)}")
+    raise FormatError(str(file), 0, f"{what}key '{name}': expected {wanted}, got {_shown(value)}")
 
 
 def entries(raw: Mapping[str, Json], name: str, kind: type[T], file: Path, what: str = "") -> list[T]:
     """Return the list of this key. Raise FormatError unless it is a list of that type."""
     values = raw.get(name)
     if not isinstance(values, list | tuple):
-        raise FormatError(str(file), 0, f"{what}member '{name}': expected a list, got {_shown(values)}")
+        raise FormatError(str(file), 0, f"{what}key '{name}': expected a list, got {_shown(values)}")
     return [member({name: value}, name, kind, file, f"{what}an entry of ") for value in values]
 
 

@@ -96,7 +96,7 @@ OPTIONS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "--tokenizer": ("PATH", "tokenizer of the ids of a run that has none", ("sample", "report")),
     "--trust-code": (
         "",
-        "run the code in the folder of a run that you did not start here; read it first",
+        "run the Python files of a run that was not started on this machine; read them first",
         (),
     ),
     "--html": ("[FILE]", "write a page of the run; default report.html in its folder", ("report",)),

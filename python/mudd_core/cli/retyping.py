@@ -143,7 +143,7 @@ def _place(item: Argument, arguments: Arguments, result: Retyped, infos: Sequenc
         result.options["--workdir"] = run_and_step(item.raw)[0]
         return True
     if item.raw in _PROGRAMS:
-        result.leave_out(item.raw, "this program takes its place")
+        result.leave_out(item.raw, "mudd_core runs in its place")
         return True
     path, name = field_path(item.name, infos), foreign_name(item.name, infos)
     if path is None and name is None:

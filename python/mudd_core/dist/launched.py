@@ -89,9 +89,10 @@ def _limited(seconds: float) -> Iterator[None]:
     def give_up() -> None:
         if siblings.first():
             print(
-                f"error: [ranks] not all ranks have started to join within {seconds + _AGREEMENT_SECONDS:g} s "
-                f"(dist.join_timeout={seconds:g}, and {_AGREEMENT_SECONDS:g} s to agree): one runs another program, or "
-                f"hangs; start every rank by the same command{siblings.others()}",
+                "error: [ranks] not all ranks have started to join within "
+                f"{seconds + _AGREEMENT_SECONDS:g} s (dist.join_timeout={seconds:g}, and "
+                f"{_AGREEMENT_SECONDS:g} s to agree): one runs another program, or hangs; start "
+                f"every rank by the same command{siblings.others()}",
                 file=sys.stderr,
                 flush=True,
             )
@@ -112,12 +113,12 @@ def _check_world(world: int) -> None:
         count = launcher_value(name)
         if world == 1 and count is not None and count > 1:
             raise UserError(
-                f"[ranks] {name}={count}, but MPI knows of one process; start with mpirun or srun --mpi=pmix "
-                f"(docs/cluster.md), or unset {name} to train in one process"
+                f"[ranks] {name}={count}, but MPI reports one process; start with mpirun or srun "
+                f"--mpi=pmix (docs/cluster.md), or unset {name} to train in one process"
             )
     size = launcher_value(LAUNCHERS[0])
     if world > 1 and size is not None and size != world:
         raise UserError(
-            f"[ranks] {LAUNCHERS[0]}: expected {world}, the ranks of MPI, got {size}; leave the variables of mpirun "
-            "as it sets them"
+            f"[ranks] {LAUNCHERS[0]}: expected {world}, the ranks of MPI, got {size}; do not change "
+            "the variables that mpirun sets"
         )

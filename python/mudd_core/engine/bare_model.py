@@ -60,5 +60,5 @@ def require_model(model: BareModel) -> None:
     if not (hasattr(model, "store") and hasattr(model, "config")):
         raise TypeError(
             f"[Trainer] model: expected an mc.Model, got {kind_of(model)}; pass mc.Model(config.model), "
-            'or choose a family by the config: mc.Trainer("gpt2/tiny.py")'
+            'or choose a family with the config: mc.Trainer("gpt2/tiny.py")'
         )

@@ -31,7 +31,8 @@ def _array(given: npt.ArrayLike, name: str) -> Array:
         return np.asarray(given)
     except ValueError as error:  # the sequences have different lengths
         raise ValueError(
-            f"[model] {name}: expected rows of one length, got a ragged list; pad them (a negative target is ignored)"
+            f"[model] {name}: expected sequences of one length, got a ragged list; pad them (a "
+            "negative target is ignored)"
         ) from error
 
 
@@ -54,8 +55,8 @@ def checked_ids(tokens: npt.ArrayLike, name: str, config: ModelConfig) -> Int32:
         )
     if ids.shape[1] > config.max_seq_len:
         raise ValueError(
-            f"[model] {name}: expected at most {config.max_seq_len} positions, got {ids.shape[1]}; pass the last "
-            f"ones, ids[..., -{config.max_seq_len}:], or take a larger model.max_seq_len"
+            f"[model] {name}: expected at most {config.max_seq_len} positions, got {ids.shape[1]}; "
+            f"pass the last ones, ids[..., -{config.max_seq_len}:], or use a larger model.max_seq_len"
         )
     check_size(ids, "model", name)
     high = int(ids.max())
@@ -73,7 +74,7 @@ def _checked_optional(given: npt.ArrayLike, name: str) -> Int32:
         raise TypeError(f"[model] {name}: expected integers, got {array.dtype}")
     if array.size and not _INT32.min <= int(array.min()) <= int(array.max()) <= _INT32.max:
         raise ValueError(
-            f"[model] {name}: expected 32-bit numbers, got {int(array.min())} to {int(array.max())}"
+            f"[model] {name}: expected 32-bit integers, got {int(array.min())} to {int(array.max())}"
         )
     return np.ascontiguousarray(array, dtype=np.int32)
 

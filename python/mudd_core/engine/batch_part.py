@@ -62,7 +62,8 @@ def cut_batch(
         return 1, own
     if batch_size % shards:
         raise UserError(
-            f"[config] train.micro_batch_size: needs equal shards, but {batch_size} sequences do not divide by {shards}"
+            f"[config] train.micro_batch_size: expected shards of equal size, but {batch_size} "
+            f"sequences are not divisible by {shards}"
         )
     per_run = shards_per_run(batch_size, shards, micro_batch_size)
     return own // per_run, per_run

@@ -33,8 +33,8 @@ def trained_names(patterns: str, names: Sequence[str]) -> list[str]:
     chosen = choose_names(selectors, names, "[config] train.trainable")
     if not chosen:
         raise UserError(
-            f"[config] train.trainable: expected at least one parameter to train, '{patterns}' leaves none; "
-            "drop a pattern with '!'"
+            f"[config] train.trainable: expected at least one parameter to train, '{patterns}' "
+            "leaves none; remove a pattern that starts with '!'"
         )
     return chosen
 
@@ -45,8 +45,8 @@ def choose_trained(store: _core.ParamStore, patterns: str) -> list[str]:
     for name in chosen:
         if (kind := store.describe(name)["stored"]) != "float32":
             raise UserError(
-                f"[config] train.trainable: expected parameters stored in float32, got '{name}', which is in {kind}; "
-                f"leave it out ('!{name}'), or make the model without `stored`"
+                f"[config] train.trainable: expected parameters stored in float32, got '{name}', "
+                f"which is in {kind}; leave it out ('!{name}'), or create the model without `stored`"
             )
     return chosen
 
@@ -88,8 +88,8 @@ class Weights(Mapping[str, Float32]):
         about = self._store.describe(name)
         if end - begin != np.prod(about["shape"], dtype=np.int64):
             raise RuntimeError(
-                f"[parameters] {name}: the ranks have cut it among them (mesh.zero=3), and this one has elements "
-                f"{begin:,} to {end:,}"
+                f"[parameters] {name}: it is sharded across the ranks (mesh.zero=3), and this rank "
+                f"has elements {begin:,} to {end:,}"
             )
         if about["stored"] == "float32":
             view: Float32 = self._store.view(0, name)
@@ -178,9 +178,9 @@ def require_in_range(store: _core.ParamStore, name: str, value: Array) -> None:
     bad = np.flatnonzero(np.isfinite(size) & (size >= np.float32(_INFINITE_FROM[kind])))
     if bad.size:
         raise UserError(
-            f"[model] {name}: expected weights that {kind} can hold, got {np.reshape(value, -1)[bad[0]]:g} at element "
-            f"{bad[0]:,} ({bad.size:,} in all), which would be infinite; store it as fp32 (train.frozen_dtype=fp32) or "
-            "train it"
+            f"[model] {name}: expected weights that {kind} can hold, got "
+            f"{np.reshape(value, -1)[bad[0]]:g} at element {bad[0]:,} ({bad.size:,} in all), which "
+            "would be infinite; store it as fp32 (train.frozen_dtype=fp32) or train it"
         )
 
 

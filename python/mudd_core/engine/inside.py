@@ -196,7 +196,8 @@ def captured(
         )
     if gradients and patches:
         raise ValueError(
-            "[capture] gradients: a patch is in force, and its functions have none; leave it first"
+            "[capture] gradients: a patch is active, and its functions have no gradients; leave the "
+            "patch first"
         )
     parameters = model.store.names() if gradients else []
     chosen = dict.fromkeys(chosen_values(list(patterns), [*values, *parameters], "[capture] names"))

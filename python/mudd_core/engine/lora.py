@@ -46,14 +46,15 @@ def adapted_names(config: ModelConfig, targets: str) -> list[str]:
     asked = [word for part in targets.split(",") if (word := part.strip())]
     if not names:
         raise UserError(
-            f"[config] tune.method: lora adapts linear layers, and a {config.family} of this config has none"
+            f"[config] tune.method: lora adapts linear layers, but this {config.family} model has none"
         )
     for word in asked:
         if not any(_targets(word, name) for name in names):
             known = dict.fromkeys(name.rpartition(".")[2] for name in names)
             raise UserError(
-                f"[config] lora.targets: expected all or linear layers of the model, got '{word}'; it has "
-                f"{', '.join(known)}, in whole such as {names[0]}{_of_experts(recorder.store, word)}"
+                f"[config] lora.targets: expected all or linear layers of the model, got '{word}'; "
+                f"the model has {', '.join(known)}, with full names such as "
+                f"{names[0]}{_of_experts(recorder.store, word)}"
             )
     return [name for name in names if any(_targets(word, name) for word in asked)]
 
@@ -66,7 +67,7 @@ def _of_experts(store: _core.ParamStore, word: str) -> str:
     """Return the message about a target that is a stack of experts, which cannot have an adapter."""
     stacks = [name for name in store.names() if len(store.describe(name)["shape"]) == 3]
     found = any(_targets(word, name.removesuffix(".w")) for name in stacks)
-    return "; experts take no adapters, they stay frozen" if found else ""
+    return "; experts have no adapters and stay frozen" if found else ""
 
 
 def trained_of(names: Sequence[str]) -> list[str]:

@@ -145,6 +145,6 @@ def _require_place(path: Path) -> None:
     if not path.exists() or (path.is_dir() and (is_model_folder(path) or not any(path.iterdir()))):
         return
     raise UserError(
-        f"[Model.save] folder: expected a new folder or one of model.save(), got {path}, which holds other files; give "
-        "another one"
+        f"[Model.save] folder: expected a new folder or one of model.save(), got {path}, which "
+        "contains other files; name another folder"
     )

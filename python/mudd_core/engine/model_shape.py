@@ -14,8 +14,8 @@ def resolved_model(config: Config, vocab_size: int) -> ModelConfig:
     asked = config.model.vocab_size
     if asked and asked < vocab_size:
         raise UserError(
-            f"[config] model.vocab_size: expected at least the tokenizer's {vocab_size}, got {asked}; "
-            "0 takes the tokenizer's"
+            f"[config] model.vocab_size: expected at least {vocab_size}, the size of the tokenizer, "
+            f"got {asked}; set 0 to use the size of the tokenizer"
         )
     longest = config.model.max_seq_len or config.train.seq_len
     return dataclasses.replace(config.model, vocab_size=asked or vocab_size, max_seq_len=longest)

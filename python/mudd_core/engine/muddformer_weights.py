@@ -67,7 +67,7 @@ def measured_weights(model: Model, batches: Iterable[Mapping[str, Array] | Array
             total[place] += z.sum(0)
             squares[place] += (z * z).sum(0)
     if not tokens:
-        raise UserError("[weights] text: there is no held-out window to measure on")
+        raise UserError("[weights] text: expected at least one validation sequence, got none")
     mean = total / tokens
     return Weights(names, static, mean, np.sqrt(np.maximum(squares / tokens - mean**2, 0.0)), tokens)
 

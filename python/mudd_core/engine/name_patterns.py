@@ -58,5 +58,5 @@ def _near(selector: str, names: Sequence[str], roles: Mapping[str, str] | None, 
         return f"the model has the roles {', '.join(sorted(set(roles.values())))}"
     offered = list(dict.fromkeys(re.sub(r"\.\d+\.", ".*.", name) for name in names))
     found = difflib.get_close_matches(re.sub(r"\.\d+\.", ".*.", selector), offered, 3, _NEAR)
-    near = f"near names: {', '.join(found)}" if found else f"there are {', '.join(offered[:3])} and more"
+    near = f"similar names: {', '.join(found)}" if found else f"there are {', '.join(offered[:3])} and more"
     return f"{near} ({listed})"

@@ -45,17 +45,19 @@ def optimizer_groups(store: _core.ParamStore, optim: OptimConfig) -> list[Parame
         for name in names:
             if name in owner:
                 raise UserError(
-                    f"[config] optim.groups: expected '{name}' in one group, got it in {_written(owner[name])} and in "
-                    f"{_written(spec)}; exclude it from one of them with '!{name}'"
+                    f"[config] optim.groups: expected '{name}' in one group, got it in "
+                    f"{_written(owner[name])} and in {_written(spec)}; exclude it from one of them "
+                    f"with '!{name}'"
                 )
             owner[name] = spec
             takes = SPECS[spec.optimizer].takes
             if takes and not _is_matrix(roles[name], about[name]["shape"], takes):
                 others = [one.name for one in SPECS.values() if not one.takes]
                 raise UserError(
-                    f"[config] optim.groups: {spec.optimizer} takes matrices of blocks, got '{name}' of role "
-                    f"{roles[name]} and shape {list(about[name]['shape'])}; leave it out with '!{name}', or name it "
-                    f"in a group of {', '.join(dict.fromkeys(others))}"
+                    f"[config] optim.groups: {spec.optimizer} updates only matrices of blocks, got "
+                    f"'{name}' of role {roles[name]} and shape {list(about[name]['shape'])}; leave "
+                    f"it out with '!{name}', or name it in a group of "
+                    f"{', '.join(dict.fromkeys(others))}"
                 )
         groups.append(_group(spec.optimizer, names, optim, spec.settings))
     rest = [name for name in roles if name not in owner]

@@ -8,7 +8,7 @@ from mudd_core.engine.model import Model
 from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
 from mudd_core.engine.optimizer_groups import assign_scales, by_name, optimizer_groups
 
-HEAD = ("parameter", "layers", "shape", "role", "initial deviation", "factor of the rate", "rate", "decay")
+HEAD = ("parameter", "layers", "shape", "role", "initial deviation", "learning rate factor", "rate", "decay")
 
 
 def parameter_kinds(config: Config, vocab_size: int = 0) -> list[tuple[str, ...]]:

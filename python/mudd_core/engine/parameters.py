@@ -101,7 +101,7 @@ def checked_state(
     """
     if not isinstance(state, Mapping):
         raise TypeError(
-            f"[load_state_dict] state: expected a dict of arrays as state_dict() gives it, got a value of type "
+            f"[load_state_dict] state: expected a dict of arrays as state_dict() returns it, got a value of type "
             f"{type(state).__name__}"
         )
     faults = [f"'{name}' is missing" for name in shapes if name not in state]

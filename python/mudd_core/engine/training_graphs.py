@@ -47,8 +47,8 @@ class TrainingGraphs:
         self._batch_aux = mixture is not None and mixture.aux_scope == "batch"
         if self.runs > 1 and self._batch_aux:
             raise UserError(
-                "[config] model.aux_scope: batch averages over the whole batch, so train.micro_batch_size must be 0; "
-                "take aux_scope=shard for micro-batches"
+                "[config] model.aux_scope: batch averages over the whole batch, so "
+                "train.micro_batch_size must be 0; set model.aux_scope=shard for micro-batches"
             )
 
     def plan(self, optional: tuple[str, ...] = (), *, check_finite: bool = False) -> Planned:

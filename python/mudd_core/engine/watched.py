@@ -178,7 +178,7 @@ def patched_tokens(
     0. As with a cache, no expert drops a token.
     """
     if ring:
-        raise ValueError("[generate] window: expected stop while a patch is in force, got ring")
+        raise ValueError("[generate] window: expected stop while a patch is active, got ring")
     return _tokens(model, patches, prompt, count, sample)
 
 

@@ -28,7 +28,7 @@ class NumpyFunctions:
     @property
     def wants_gradient(self) -> bool:
         """True if reading the values alone would lose a gradient."""
-        raise TypeError("[graph] a value of a graph has a shape and no numbers yet; use an op or mc.custom")
+        raise TypeError("[graph] a value of a graph has a shape but no data yet; use an op or mc.custom")
 
     if not TYPE_CHECKING:  # type checkers know these functions from NumPy's stubs
 

@@ -183,14 +183,12 @@ class Operators(NumpyFunctions):
         return self._function(differentiable.indexed(_plain(key)), [self])
 
     def __bool__(self) -> bool:
-        raise TypeError(
-            "[graph] a value of a graph has a shape and no numbers yet; a condition cannot read it"
-        )
+        raise TypeError("[graph] a value of a graph has a shape but no data yet; a condition cannot read it")
 
     def __setitem__(self, key: Key, value: Operand) -> NoReturn:
         raise TypeError(
-            "[Tensor] t[key] = value: a tensor is not changed in place; write t.data[key] = value before its first op, "
-            "or compute a new one"
+            "[Tensor] t[key] = value: a tensor is not changed in place; write t.data[key] = value "
+            "before its first op, or compute a new one"
         )
 
 

@@ -148,8 +148,8 @@ class Tensor(Comparisons, Operators, Hinted):
             )
         if self._record is None:
             raise ValueError(
-                "[backward] this tensor is not the result of an op on tensors that require gradients; "
-                "make the leaf by mc.Tensor(x, requires_grad=True)"
+                "[backward] this tensor is not the result of an op on tensors that require "
+                "gradients; create the leaf with mc.Tensor(x, requires_grad=True)"
             )
         if gradient is None and self.size != 1:
             raise ValueError(

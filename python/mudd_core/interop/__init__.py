@@ -250,9 +250,9 @@ def _settings(config: Settings | str | Path) -> JsonObject:
     path = path / "config.json" if path.is_dir() else path
     if not path.exists() and (theirs := path.with_name("params.json")).is_file():
         raise UserError(
-            f"[interop] expected {path} of transformers, got {theirs} of Mistral's own program; fetch the folder with "
-            "its config.json and model*.safetensors files, hf download OWNER/NAME --local-dir FOLDER, and give that "
-            "FOLDER"
+            f"[interop] expected {path} of transformers, got {theirs} of Mistral's own program; "
+            "fetch the folder with its config.json and model*.safetensors files, hf download "
+            "OWNER/NAME --local-dir FOLDER, and pass that FOLDER"
         )
     try:
         settings = json.loads(read_text(path))

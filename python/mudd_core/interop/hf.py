@@ -173,9 +173,10 @@ class HuggingFace(System[HfModel]):
         """
         if _CONSOLIDATED in weights:
             raise ValueError(
-                "[hf] weights: expected the names of transformers, got the names of Mistral's own program "
-                f"({_CONSOLIDATED}, as in consolidated.safetensors); fetch the folder with its model*.safetensors "
-                "files, hf download OWNER/NAME --local-dir FOLDER, and give that FOLDER"
+                "[hf] weights: expected the names of transformers, got the names of Mistral's own "
+                f"program ({_CONSOLIDATED}, as in consolidated.safetensors); fetch the folder with "
+                "its model*.safetensors files, hf download OWNER/NAME --local-dir FOLDER, and pass "
+                "that FOLDER"
             )
         of_model = {name for name in weights if _OF_MODEL.match(name) and not _BUFFERS.search(name)}
         learned = {name: array for name, array in weights.items() if name in of_model or not of_model}

@@ -115,7 +115,9 @@ def _our_tensor(name: str, entries: Sequence[Entry], reader: _LastRead, shape: t
         elif ours is None:
             ours = array
         elif not np.array_equal(ours, array):
-            raise ValueError(f"[interop] weights: '{entry.theirs}' differs from what '{name}' is tied to")
+            raise ValueError(
+                f"[interop] weights: '{entry.theirs}' differs from the tensor that '{name}' is tied to"
+            )
     assert ours is not None
     _require_finite(name, ours)
     return ours

@@ -34,13 +34,14 @@ def lost_fields(
             continue
         if effect == "training":
             notes.append(
-                f"model.{field.name}: {value!r} is not in the export, which says {back!r}; training differs"
+                f"model.{field.name}: the export cannot store {value!r} and has {back!r}, so that "
+                "training there differs"
             )
             continue
         advice = system.advice.get(field.name, "")
         raise ValueError(
-            f"[{name}] model.{field.name}: expected {back!r}, as the other program has no other, got {value!r}"
-            + (f"; {advice}" if advice else "")
+            f"[{name}] model.{field.name}: expected {back!r}, the only value of the other program, "
+            f"got {value!r}" + (f"; {advice}" if advice else "")
         )
     return notes
 

@@ -91,9 +91,9 @@ def adapter_tensors(model: ModelConfig, weights: Mapping[str, Float32]) -> dict[
         module = places[layer]
         if len(module.layers) > 1:
             raise UserError(
-                f"[export] --adapter: expected adapters on whole modules of transformers, got one on {layer}, which is "
-                f"a part of {module.name} there, and PEFT has one adapter for all of that; --merged writes the whole "
-                "model"
+                "[export] --adapter: expected adapters on whole modules of transformers, got one on "
+                f"{layer}, which is a part of {module.name} there, and PEFT has one adapter for the "
+                "whole module; add --merged to write the whole model"
             )
         found[tensor_name(module.name, factor)] = np.ascontiguousarray(value.T)
     return found
@@ -118,7 +118,7 @@ def read_adapter(folder: Path, model: ModelConfig, place: str) -> Adapter:
         ("lora_dropout", dropout, 0 <= dropout < 1),
     ):
         if not ok:
-            raise FormatError(str(file), 0, f"member '{name}': {value:g} is no such number of adapters")
+            raise FormatError(str(file), 0, f"key '{name}': {value:g} is out of range")
     every = adapted_names(model, ALL)
     weights = _weights(folder, model, every, rank, place)
     layers = {name.rpartition(".")[0] for name in weights}
@@ -137,8 +137,8 @@ def _require_computed(settings: Mapping[str, Json], folder: Path, place: str) ->
         if not any(value == one and type(value) is type(one) for one in allowed):
             wanted = " or ".join(map(repr, allowed)) if name in _FIXED else "none"
             raise UserError(
-                f"{place}: {folder / SETTINGS}: {name}: expected {wanted}, as adapters are computed here, got {value!r}"
-                f"{_ADVICE.get(name, '')}"
+                f"{place}: {folder / SETTINGS}: {name}: expected {wanted}, as adapters are computed "
+                f"here, got {value!r}{_ADVICE.get(name, '')}"
             )
 
 
@@ -166,8 +166,8 @@ def _weights(
         layer = _layer_of(modules, module, f"{place}: {file}")
         if layer not in every:  # every expert of a stack would be this one layer
             raise UserError(
-                f"{place}: {file}: '{module}' is of a router or an expert, which take no adapters here; merge it in "
-                "PEFT (merge_and_unload) and give that folder as --base"
+                f"{place}: {file}: '{module}' is of a router or an expert, which have no adapters "
+                "here; merge it in PEFT (merge_and_unload) and give that folder as --base"
             )
         found[f"{layer}.{factor}"] = _factor(file, name, factor, tensor, rank)
     for name in found:

@@ -26,7 +26,7 @@ def drop_program(words: list[str]) -> tuple[str, list[str]]:
     # A script without a command belongs to a program only if a yml file follows it.
     if not (file in files and (files[file] or is_yml("".join(words[1:2])))):
         return "", []
-    return files[file], [f"'{words.pop(0)}': dropped; this program takes its place"]
+    return files[file], [f"'{words.pop(0)}': ignored, because mudd_core runs in its place"]
 
 
 def program_of(asked: CommandLine) -> Program | None:

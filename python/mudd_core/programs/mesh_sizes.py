@@ -153,7 +153,8 @@ def whole_batch(name: str, of_a_device: float, devices: int) -> int:
         raise ValueError(text)
     on = f" on {devices} device{'s' * (devices > 1)}"
     raise ValueError(
-        f"{text}{on}; {DEVICES}={least} makes {sequences(int(Fraction(str(of_a_device)) * least))} of it"
+        f"{text}{on}; type {DEVICES}={least} for a batch of "
+        f"{sequences(int(Fraction(str(of_a_device)) * least))}"
     )
 
 

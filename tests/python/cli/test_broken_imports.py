@@ -177,7 +177,7 @@ def test_a_finished_tune_without_checkpoints_trains_again(
     capsys.readouterr()
     shutil.rmtree(run / "checkpoints")
     assert tune(given, run, *words) == 0
-    assert "was finished, but its checkpoints are gone: it trains again" in capsys.readouterr().err
+    assert "was finished, but its checkpoints are missing, so it trains again" in capsys.readouterr().err
     assert (run / "summary.json").read_text().partition('"final_hash"')[2] == weights
     assert checkpoint.list_steps(run / "checkpoints")
     assert tune(given, run, *words) == 0

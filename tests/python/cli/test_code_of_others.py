@@ -285,4 +285,4 @@ def test_a_folder_for_notes_that_cannot_be_written_ends_no_run(tiny_text: Path, 
     run = TinyRun(tmp_path / "run", tiny_text, (f"optim.name={ADAMW}", *SHORT))
     run.environment = {"XDG_STATE_HOME": str(tmp_path / "state")}
     run.finished()
-    assert run.output.count("other commands on this run need --trust-code") == 1, run.output
+    assert run.output.count("other commands on this run need the option --trust-code") == 1, run.output

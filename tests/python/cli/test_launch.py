@@ -56,7 +56,10 @@ def test_the_run_says_what_it_does_and_its_summary_and_log_have_the_hash(finishe
     assert checkpoint.final_hash(whole_parts(weights)) == summary["final_hash"]
     steps = [line for line in lines if line.startswith("step ") and "ETA" in line]
     assert len(steps) == STEPS
-    pattern = r"step +\d+/24  loss [\d.]+  [\d,]+ tok/s  ETA \w+  \d+% of peak  grad [\d.]+  lr [\d.e-]+  ppl [\d.e+]+"
+    pattern = (
+        r"step +\d+/24  loss [\d.]+  [\d,]+ tok/s  ETA \w+  \d+% of peak  grad [\d.]+  lr [\d.e-]+  ppl "
+        r"[\d.e+]+"
+    )
     assert all(re.fullmatch(pattern, line) for line in steps), steps[0]
     for part in (
         "schedule  24 steps of 8 x 64 tokens",
@@ -156,7 +159,7 @@ def test_the_plan_predicts_memory_within_a_tenth(case: str, finished: TinyRun, t
     predicted = bench_memory.planned_mib(run.output)
     for part in (
         "parameters",
-        "FLOP a step",
+        "per step of",
         "optimizer moments",
         "activations",
         "checkpoint",
@@ -206,7 +209,7 @@ def not_text(path: Path) -> str:
     ("make", "says"),
     [
         (empty, r"\[data.path\] empty corpus: no UTF-8 text in '.*/t.txt'"),
-        (shorter_than_a_window, r"\[data.path\] corpus too small: .* in '.*/t.txt' give 1 for training"),
+        (shorter_than_a_window, r"\[data.path\] corpus too small: .* in '.*/t.txt' leave 1 for training"),
         (missing, r"\[data.path\] expected .*got '.*/none.txt': No such file"),
         (not_text, r"\[data.path\] expected UTF-8 text, got other bytes in '.*/t.txt'"),
     ],
@@ -236,7 +239,7 @@ def test_other_text_under_the_same_path_is_noticed(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "cache")
     text.write_text("".join(f"line {number} of the second text\n\n" for number in range(3000)))
     assert run.finish() == 2
-    assert "not what this run was started with" in run.output
+    assert "expected the text and tokenizer of the start of this run" in run.output
 
 
 def test_a_truncated_cache_exits_65_and_says_what_to_do(finished: TinyRun, tmp_path: Path) -> None:
@@ -258,7 +261,7 @@ def test_checkpoints_that_are_all_damaged_exit_65(finished: TinyRun, tmp_path: P
     assert "no checkpoint verifies" in run.output
 
 
-FIRST_BAD = r"the first bad number is in ((blocks\.\d\.[\w.]+|final_norm):)?\w+ \((forward|backward)\)"
+FIRST_BAD = r"the first non-finite value is in ((blocks\.\d\.[\w.]+|final_norm):)?\w+ \((forward|backward)\)"
 
 
 def test_a_non_finite_loss_ends_with_76_and_a_name(finished: TinyRun, tmp_path: Path) -> None:
@@ -266,7 +269,7 @@ def test_a_non_finite_loss_ends_with_76_and_a_name(finished: TinyRun, tmp_path: 
     run = TinyRun(tmp_path / "run", finished.text, words)
     assert run.finish() == 76, run.tail
     error = run.output.splitlines()[-1]
-    assert re.search(r"10 updates in a row without finite numbers, the last at step \d+; " + FIRST_BAD, error)
+    assert re.search(r"10 updates in a row with non-finite values, the last at step \d+; " + FIRST_BAD, error)
     assert checkpoint.list_steps(run.checkpoints) == []
 
 

@@ -53,7 +53,7 @@ def test_commands_on_a_run_of_adapters(base: Path, tiny_text: Path, tmp_path: Pa
         asked = TinyRun(run.workdir, tiny_text, (f"--mode={command}",), log_suffix=f".{command}")
         assert asked.finish_here() == 0 and told in asked.output, asked.tail
     bad = TinyRun(tmp_path / "bad", tiny_text, (*words, "lora.targets=q_proj"))
-    assert bad.finish_here() == 2 and "it has q, k, v, o, gate, up, down" in bad.output, bad.tail
+    assert bad.finish_here() == 2 and "the model has q, k, v, o, gate, up, down" in bad.output, bad.tail
 
 
 @pytest.fixture(scope="module")
@@ -182,7 +182,7 @@ def test_another_base_is_refused(base: Path, tiny_text: Path, tmp_path: Path) ->
     trained(tiny_text, other, **{"train.steps": 1, "train.seed": 9})
     with pytest.raises(UserError, match="made with another base_sha256"):
         trained(tiny_text, run, **lora(other))
-    with pytest.raises(UserError, match=r"hold adapters alone; give its base, .*/base"):
+    with pytest.raises(UserError, match=r"contain only adapters; name its base, .*/base"):
         trained(tiny_text, tmp_path / "chained", **lora(run))
     away = base.rename(tmp_path / "away")
     try:
@@ -203,7 +203,7 @@ def test_another_base_is_refused(base: Path, tiny_text: Path, tmp_path: Path) ->
         ({"tune.method": "lorra"}, "expected lora, full or last:N"),
         ({"start.load_parameters_path": ""}, "expected the base model of the adapters"),
         ({"lora.init": "pissa", "mesh.zero": 3}, "pissa needs whole matrices"),
-        ({"train.trainable": "head"}, "tune.method=lora says what trains"),
+        ({"train.trainable": "head"}, "tune.method=lora already selects the parameters to train"),
         ({"start.keep_optimizer": True}, "loads weights only"),
     ],
 )

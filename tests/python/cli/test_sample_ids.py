@@ -43,7 +43,7 @@ def test_synthetic_ids_are_sampled_by_a_named_tokenizer_alone(
     assert main(["sample", "--workdir=run", "--tokenizer=nothing.json"]) == 2
     assert "nothing.json" in capsys.readouterr().err
     assert main(["report", "--workdir=run", "--tokenizer=bytes"]) == 2
-    assert "[report] --tokenizer: expected the tokenizer of the held-out ids" in capsys.readouterr().err
+    assert "[report] --tokenizer: expected the tokenizer of the validation ids" in capsys.readouterr().err
     assert main(["report", "--workdir=run"]) == 0
     assert "not finite" not in capsys.readouterr().out
     assert main(["export", "--workdir=run", "--to=plain"]) == 0

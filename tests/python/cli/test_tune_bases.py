@@ -120,7 +120,7 @@ def test_one_example_is_trained_on_and_the_prompt_is_said_to_be_it(here: Path, c
     text = capsys.readouterr()
     assert "no example is held out, so these prompts are of the training data:" in text.out
     assert (
-        "epochs over the same text" not in text.err + text.out
+        "but the text has only" not in text.err + text.out
     )  # three epochs of one sequence, most of it padding
     assert main(["data", "show", "--workdir=runs/mine"]) == 0
     assert re.search(r"^  inputs   '[^!]*' \[\d+ of padding\]$", capsys.readouterr().out, re.M)

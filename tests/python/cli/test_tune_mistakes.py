@@ -103,7 +103,8 @@ CASES: dict[str, tuple[Spoil, tuple[str, ...], int, str]] = {
         last_record({"messages": [{"role": "bot", "content": "x"}]}),
         (),
         2,
-        "example 41 of chat.jsonl: turn 1: expected one of system, developer, user, assistant, tool as role, got 'bot'",
+        "example 41 of chat.jsonl: turn 1: expected one of system, developer, user, assistant, tool "
+            "as role, got 'bot'",
     ),
     "no answer": (last_record({"messages": turns("Why?")}), (), 2, "it has no turn of the assistant"),
     "an empty answer": (last_record({"messages": turns("Why?", " ")}), (), 2, "the answer is empty"),
@@ -147,7 +148,7 @@ CASES: dict[str, tuple[Spoil, tuple[str, ...], int, str]] = {
     "an adapter of another base": (other_adapter, ("--adapter=other",), 2, "16 inputs, got one with 99; give the base"),
     "no adapter": (lambda _: None, ("--adapter=none",), 2, "expected a folder of PEFT with adapter_config.json, got "),
     "rank 0": (lambda _: None, ("lora.rank=0",), 2, "lora.rank: expected at least 1, got 0"),
-    "unknown targets": (lambda _: None, ("lora.targets=q_proj",), 2, "got 'q_proj'; it has q, k, v, o, gate, up, down"),
+    "unknown targets": (lambda _: None, ("lora.targets=q_proj",), 2, "the model has q, k, v, o, gate, up, down"),
     "an unknown method": (lambda _: None, ("tune.method=qlora",), 2, "expected lora, full or last:N"),
     "too many blocks": (lambda _: None, ("tune.method=last:9",), 2, "expected at most last:2"),
     "an unknown field": (lambda _: None, ("lora.r=8",), 2, "lora.r"),

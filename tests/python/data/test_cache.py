@@ -190,7 +190,7 @@ def test_unchanged_text_is_not_read_again_and_changed_text_is(
     assert second.fingerprint != first.fingerprint
     assert prepare(settings, fingerprint=first.fingerprint, progress=quiet) == first
     shutil.rmtree(first.path)
-    with pytest.raises(UserError, match="not what this run was started with"):
+    with pytest.raises(UserError, match="expected the text and tokenizer of the start of this run"):
         prepare(settings, fingerprint=first.fingerprint, progress=quiet)
     with pytest.raises(UserError, match="16 hexadecimal digits"):
         prepare(settings, fingerprint="../../etc", progress=quiet)

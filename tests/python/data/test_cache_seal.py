@@ -96,7 +96,7 @@ def test_a_hand_made_cache_does_not_fit_its_name_its_tokenizer_or_its_text(
 ) -> None:
     """Compute the seal again after each change, so that only the other checks can detect it."""
     edit(copy, corpus_hash="1" * 64, resealed=True)
-    with pytest.raises(FormatError, match="is not the name of its corpus and tokenizer"):
+    with pytest.raises(FormatError, match="does not match its corpus and tokenizer"):
         open_cache(copy)
     edit(copy, corpus_hash=cache.corpus_hash, eos_id=cache.eos_id + 1, resealed=True)
     with pytest.raises(FormatError, match="but its tokenizer has"):
@@ -182,5 +182,5 @@ def test_commands_that_read_a_run_notice_it_too(cache: TokenCache, folder: Path,
     facts = json.loads((tmp_path / "run" / "run.json").read_text())
     assert facts["data_seal"] == cache.seal
     (tmp_path / "run" / "run.json").write_text(json.dumps({**facts, "data_seal": "0" * 64}))
-    with pytest.raises(UserError, match=r"is not the one that .* was trained with"):
+    with pytest.raises(UserError, match=r"is not the token cache that .* was trained with"):
         load_run(config, RunFolder(tmp_path / "run"))

@@ -151,7 +151,7 @@ TWICE = "{{ bos_token + bos_token }}{% for t in messages %}{{ t.content + eos_to
         ("{{ ''.__class__.__mro__ }}", "access to attribute '__class__' of 'str' object is unsafe"),
         (
             "{% generation %}{% endgeneration %}{{ messages[0].content }}",
-            "the template marks 0 parts of 1 turns",
+            "the template marks 0 parts, but the assistant has 1 turns",
         ),
     ],
 )
@@ -295,7 +295,7 @@ def test_content_in_parts_is_trained_on_where_the_template_reads_it(tmp_path: Pa
     for source in (drops, writes):
         file.write_text(source)
         text = refusal(tmp_path / str(len(source)), PARTS, f"data.template={file}", "data.loss_on=all")
-        assert "turn 1: the template does not read content in parts; write it as one text" in text
+        assert "turn 1: the template does not read content in parts; write it as one string" in text
 
 
 def test_thoughts_have_the_names_of_transformers(tmp_path: Path) -> None:
@@ -330,7 +330,7 @@ def test_a_hint_is_given_where_it_helps(tmp_path: Path) -> None:
     file.write_text(first + turn + prompt)
     begins: list[dict[str, object]] = [{"messages": turns("a", "b")[::-1]}]
     text = refusal(tmp_path / "first", begins, f"data.template={file}")
-    assert "its first turn is the assistant's, and the template cannot say what is before it" in text
+    assert "its first turn is the assistant's, and the template cannot render the text before it" in text
 
 
 def test_a_template_is_chosen_by_its_name(tmp_path: Path) -> None:
@@ -359,7 +359,7 @@ def test_files_of_windows_are_read_and_no_conversation_is_named(tmp_path: Path) 
     assert prepare(chat_config(tmp_path, file)).documents == (2, 0)
     file.write_bytes(text.encode("utf-16"))
     with pytest.raises(
-        FormatError, match=r"it is UTF-16; `iconv -f UTF-16 -t UTF-8 .*chat\.utf8\.jsonl` and name"
+        FormatError, match=r"it is UTF-16; type `iconv -f UTF-16 -t UTF-8 .*chat\.utf8\.jsonl` and name"
     ):
         prepare(chat_config(tmp_path, file))
     for content, words, said in (

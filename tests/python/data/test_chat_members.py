@@ -106,7 +106,7 @@ def test_members_next_to_the_turns_are_read() -> None:
         ),
         ({"tools": [{"name": "a"}], "functions": [{"name": "b"}]}, "it has tools and functions"),
         ({"functions": "{"}, "functions: expected a list, got a string that is not JSON"),
-        ({"system": "b", "messages": [{"role": "system", "content": "a"}, ASKS, SAYS]}, "a member system"),
+        ({"system": "b", "messages": [{"role": "system", "content": "a"}, ASKS, SAYS]}, "a key system"),
         ({"messages": [ASKS, {**SAYS, "weight": 0.5}]}, "turn 2: expected 0 or 1 as weight, got 0.5"),
         ({"messages": [ASKS, {**SAYS, "train": "no"}]}, "turn 2: expected true or false as train"),
         ({"messages": [ASKS, {**SAYS, "weight": 0}]}, "each turn of the assistant is excluded by weight 0"),
@@ -117,7 +117,7 @@ def test_members_next_to_the_turns_are_read() -> None:
         ({"weight": 0.5}, "weight: expected none next to the turns, or 1, got 0.5"),
         ({"train": False}, "train: expected none next to the turns, or true, got False"),
         ({"masked": True}, "masked: expected none next to the turns, or false, got True"),
-        ({"system": "a", "system_prompt": "b"}, "a member system_prompt and a member system"),
+        ({"system": "a", "system_prompt": "b"}, "a key system_prompt and a key system"),
         ({"chat_template_kwargs": "x"}, "chat_template_kwargs: expected an object, got a text"),
         ({"chat_template_kwargs": {"tools": []}}, "expected variables of the template, got tools"),
         (
@@ -367,7 +367,7 @@ def test_a_template_in_a_config_is_bounded_as_a_file_is(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "tokenizer", "chatml")
     config = json.loads((folder / "tokenizer_config.json").read_text())
     (folder / "tokenizer_config.json").write_text(json.dumps({**config, "chat_template": "x" * (2 << 20)}))
-    with pytest.raises(FormatError, match="a chat template has at most 1,048,576 bytes"):
+    with pytest.raises(FormatError, match="expected a chat template of at most 1,048,576 bytes"):
         prepare(chat_config(tmp_path, write_jsonl(tmp_path / "chat.jsonl", [{"messages": [ASKS, SAYS]}])))
 
 

@@ -121,7 +121,7 @@ def test_an_edit_in_the_middle_of_feature_rows_does_not_go_unnoticed(tmp_path: P
     size = (folder / "a.parquet").stat().st_size
     write(6)
     assert (folder / "a.parquet").stat().st_size == size
-    with pytest.raises(FormatError, match=r"a\.parquet.* has been edited"):
+    with pytest.raises(FormatError, match=r"a\.parquet.* was edited"):
         prepare(config)
     assert prepare(config, fingerprint=made.fingerprint).documents == made.documents
     write(5)

@@ -85,7 +85,7 @@ def test_texts_and_ids_are_read_by_ending_and_by_first_bytes(name: str, tmp_path
 def test_a_wrong_column_is_refused_with_the_names_that_are_there(name: str, tmp_path: Path) -> None:
     path = tmp_path / f"data.{name}"
     WRITERS[name](path)
-    with pytest.raises(UserError, match=r"got 'txt'; those there: .*input_ids.*text"):
+    with pytest.raises(UserError, match=r"got 'txt'; it has .*input_ids.*text"):
         list(documents(path, "txt"))
 
 
@@ -170,9 +170,9 @@ def test_compressed_lines(packed: str, tmp_path: Path) -> None:
         ("{", "line 2 is not JSON"),
         ("[1]", "line 2: expected an object, got list"),
         ("[" * 100000, "line 2 is not JSON"),
-        ('{"id": 1}', "line 2: member 'text' is missing"),
-        ('{"text": 5}', "line 2: member 'text': expected text"),
-        ('{"text": "\\ud800"}', "half a surrogate"),
+        ('{"id": 1}', "line 2: key 'text' is missing"),
+        ('{"text": 5}', "line 2: key 'text': expected text"),
+        ('{"text": "\\ud800"}', "an unpaired surrogate"),
     ],
 )
 def test_bad_lines_are_named(line: str, reason: str, tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def test_an_array_of_objects_is_read_as_lines_are(indent: int | None, tmp_path: 
         (', {"text": "b"} {', "element 2 of the array: expected , or ] after it, got '{'", 30),
         (", 3]", "element 2 of the array: expected an object, got int", 16),
         ("] x", "element 1 of the array: expected nothing after the array", 16),
-        (', {"text": 5}]', "element 2 of the array: member 'text': expected text", 16),
+        (', {"text": 5}]', "element 2 of the array: key 'text': expected text", 16),
         (", " + "[" * 100_000, "element 2 of the array: ", 16),
     ],
 )
@@ -249,7 +249,7 @@ def test_indexed_data_sets(tmp_path: Path) -> None:
         (18, 9, "do not fit"),
         (37, 255, "length"),
         (51, 1, "truncated"),
-        (90, 9, "documents do not rise"),
+        (90, 9, "the document indices do not increase"),
         (50, 99, "truncated"),
     ],
 )

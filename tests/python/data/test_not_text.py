@@ -26,8 +26,8 @@ from text_settings import quiet
 WORDS = synthetic.text(40000, 1)[:40000]
 LATIN = ("café latin " * 2000).encode("latin-1")
 BAD: dict[str, tuple[bytes, str]] = {
-    "latin1.txt": (WORDS.encode() + LATIN, r"at byte 40003: if it is Latin-1, `iconv -f LATIN1"),
-    "text.txt.gz": (gzip.compress(WORDS.encode() * 9), "compressed by gzip; `gunzip -c"),
+    "latin1.txt": (WORDS.encode() + LATIN, r"at byte 40003: if it is Latin-1, type `iconv -f LATIN1"),
+    "text.txt.gz": (gzip.compress(WORDS.encode() * 9), "compressed by gzip; type `gunzip -c"),
     "utf16.txt": (WORDS.encode("utf-16"), "`iconv -f UTF-16 -t UTF-8"),
 }
 

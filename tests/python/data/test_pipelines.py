@@ -199,7 +199,7 @@ def test_a_build_that_data_refuse_leaves_nothing_half_made(
     words = (f"data.path={folder}", f"data.cache_dir={tmp_path}/c")
     with pytest.raises(FormatError, match=r"1\.jsonl"):
         prepare(_config("pack", texts, *words), progress=quiet)
-    with pytest.raises(UserError, match="those there: text"):
+    with pytest.raises(UserError, match="it has text"):
         prepare(_config("pack", texts, *words, "data.column=body"), progress=quiet)
     assert {path.suffix for path in (tmp_path / "c").iterdir()} == {".lock"}
 
@@ -231,7 +231,7 @@ def test_an_edit_in_the_middle_of_a_file_does_not_go_unnoticed(kind: str, long_t
 
     _edit_in_the_middle(file)
     with pytest.raises(
-        FormatError, match=r"a\.jsonl.* has been edited since the cache .* set another data.cache_dir"
+        FormatError, match=r"a\.jsonl.* was edited after the cache .* set another data.cache_dir"
     ):
         prepare(config, progress=quiet)
     assert prepare(config, fingerprint=made.fingerprint, progress=quiet).seal == made.seal
@@ -252,7 +252,7 @@ def test_an_edit_while_a_cache_is_built_ends_the_build(
 
     edits: list[None] = []
     monkeypatch.setattr(spool, "framed", edited)
-    with pytest.raises(FormatError, match="has been edited"):
+    with pytest.raises(FormatError, match="was edited"):
         prepare(_config(kind, long_text), progress=quiet)
     assert {path.suffix for path in long_text.with_name("long-cache").iterdir()} == {".lock"}
     prepare(_config(kind, long_text), progress=quiet)
@@ -278,7 +278,7 @@ def test_bad_input(texts: Path, tmp_path: Path) -> None:
             prepare(_config(kind, texts, *words), progress=quiet).rows("train", RowShape(LENGTH, BATCH, 0))
         return str(error.value)
 
-    assert "those there: text" in refused("data.column=body")
+    assert "it has text" in refused("data.column=body")
     assert "did you mean pack" in refused(kind="packs")
     assert "there is no file" in refused(kind="nothing.py:reader")
     assert "expected at least" in refused("train.batch_size=2", f"data.path={texts}/0.jsonl", kind="rows")
@@ -286,7 +286,7 @@ def test_bad_input(texts: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("def other(path): return []\n")
     assert "expected a function 'reader'" in refused(kind=f"{tmp_path}/mine.py:reader")
     (tmp_path / "mine.py").write_text("def reader(path):\n    yield 'text'\n    yield [1, 2]\n")
-    assert "got both by item 1" in refused(kind=f"{tmp_path}/mine.py:reader")
+    assert "got the other kind in item 1" in refused(kind=f"{tmp_path}/mine.py:reader")
 
 
 def test_a_reader_in_a_file(texts: Path, tmp_path: Path) -> None:
@@ -300,7 +300,7 @@ def test_damaged_blocks_are_named(texts: Path, tmp_path: Path) -> None:
     config = _config("blocks", texts, f"data.cache_dir={tmp_path}")
     fingerprint = prepare(config, progress=quiet).fingerprint
     (tmp_path / fingerprint / "cache.json").write_text('{"train_files": [3]}')
-    with pytest.raises(FormatError, match="documents of its files"):
+    with pytest.raises(FormatError, match=r"it lists .* documents, expected"):
         prepare(config, progress=quiet).rows("train", RowShape(LENGTH, BATCH, 0))
 
 
@@ -329,7 +329,7 @@ def test_validation_files_that_train_too_are_warned_of(
     texts: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     prepare(_config("pack", texts, f"data.eval_path={texts}/1.jsonl"))
-    assert "warning: [data] 1 of the validation files train the run too" in capsys.readouterr().err
+    assert "warning: [data] 1 of the validation files are also used for training" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", ["blocks", "pack"])

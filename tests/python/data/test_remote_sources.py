@@ -180,6 +180,8 @@ def test_a_vocabulary_below_that_of_a_url_is_found_before_text_is_tokenized(
         f"data.cache_dir={tmp_path}/cache",
         "data.tokenizer=memory://bucket",
     )
-    with pytest.raises(UserError, match=r"model\.vocab_size: expected at least the tokenizer's 300, got 299"):
+    with pytest.raises(
+        UserError, match=r"model\.vocab_size: expected at least 300, the size of the tokenizer, got 299"
+    ):
         Trainer(mc.load_config("tiny.py", [*words, "model.vocab_size=299"]))
     assert not list(tmp_path.rglob("tokens.h5"))

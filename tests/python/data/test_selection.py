@@ -96,7 +96,7 @@ def test_records_train_without_cards_and_images(name: str, pipeline: str, tmp_pa
     assert in_records(settings)
     assert trained(settings) == TEXTS
     (note,) = sources_of(settings).notes
-    assert note.startswith("left out, no records: ") and "and 3 more" in note
+    assert note.startswith("files without records are left out: ") and "and 3 more" in note
     pattern = replace(settings, path=f"{folder}/**/*")
     assert trained(pattern) == TEXTS
 
@@ -386,5 +386,5 @@ def test_a_folder_of_links_that_lead_elsewhere_says_so(tmp_path: Path) -> None:
     (tmp_path / "d").mkdir()
     (tmp_path / "out.jsonl").write_bytes(lines(TEXTS))
     (tmp_path / "d" / "a.jsonl").symlink_to(tmp_path / "out.jsonl")
-    with pytest.raises(UserError, match=r"names none but 1 links, .* that lead elsewhere"):
+    with pytest.raises(UserError, match=r"has no files except 1 links to other places, .* first"):
         selected(str(tmp_path / "d"))

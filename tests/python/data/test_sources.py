@@ -63,7 +63,8 @@ def test_files_for_validation_are_no_files_for_training(folder: Path) -> None:
 def test_validation_files_that_train_too_are_a_warning(folder: Path) -> None:
     found = sources_of(DataConfig(path=str(folder), eval_path=f"{folder}/a.jsonl"))
     assert found.warnings == (
-        f"1 of the validation files train the run too, {folder}/a.jsonl first; see data.eval_match",
+        f"1 of the validation files are also used for training, {folder}/a.jsonl first; set "
+        "data.eval_match=STRING to exclude files from the training",
     )
 
 

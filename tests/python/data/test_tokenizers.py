@@ -128,7 +128,7 @@ TEMPLATE = {"type": "TemplateProcessing", "single": [], "pair": []}
         (b"[" * 100_000, "nested"),
         (changed("normalizer", json.loads("[" * 70 + "]" * 70)), "nested deeper than 64"),
         (b'{"a": 1, "a": 2}', "occurs twice"),
-        (changed("model", None), "no model"),
+        (changed("model", None), "model is not an object"),
         (changed("model/type", "Magic"), "model type"),
         (changed("model/vocab", {}), "merges"),
         (changed("model/vocab/a", -1), "id -1"),

@@ -224,4 +224,4 @@ except UserError as error:
     )
     code, out, _ = mpirun(1, program, SLURM_NTASKS="4")
     assert code == 2
-    assert "SLURM_NTASKS=4, but MPI knows of one process" in out
+    assert "SLURM_NTASKS=4, but MPI reports one process" in out

@@ -89,7 +89,7 @@ def test_without_a_launcher_a_process_is_alone(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("SLURM_NTASKS", "1")
     assert dist.launched().world == 1
     monkeypatch.setenv("SLURM_NTASKS", "4")
-    with pytest.raises(UserError, match="SLURM_NTASKS=4, but MPI knows of one process"):
+    with pytest.raises(UserError, match="SLURM_NTASKS=4, but MPI reports one process"):
         dist.launched()
 
 

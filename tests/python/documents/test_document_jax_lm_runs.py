@@ -79,7 +79,7 @@ def test_several_ranks_by_the_documents_own_spelling(
     assert done.returncode == 0, done.stderr
     assert len(losses(one.out)) > 5 and losses(done.stdout) == losses(one.out)
     # --num-epochs 5 requests five epochs, and the records determine the length of sequences.
-    assert "epochs over the same text" not in one.err
+    assert "but the text has only" not in one.err
     assert "note: the sequences of rows.train* have 24 ids, and the run uses this length" in one.err
 
 

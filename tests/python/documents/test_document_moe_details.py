@@ -90,7 +90,7 @@ def test_a_folder_of_all_files_trains_on_train2_and_validates_on_its_part(
     documents = sum(10 + number % 7 for number in TRAIN2)
     assert main(["run_clm.py", *WORDS, "exp_name=all"]) == 0
     shown = capsys.readouterr()
-    assert "note: 'run_clm.py': dropped; this program takes its place" in shown.err
+    assert "note: 'run_clm.py': ignored, because mudd_core runs in its place" in shown.err
     assert "trains on train2, the files 768 to 1023 of C4: 3 of the 6 files" in shown.err
     assert "validates on c4-validation_24567exp: 1 of the 2 files" in shown.err
     settings = mllog(shown.out)

@@ -37,9 +37,9 @@ def test_an_evaluation_follows_a_typed_batch_of_several_devices() -> None:
     evaluation = found.config.eval
     assert (found.config.train.batch_size, evaluation.batch_size * evaluation.max_batches) == (256, 41_472)
     assert found.notes[0] == (
-        "per_device_batch_size=256: one device here, so an update has 256 sequences, 8 times the 32 of class "
-        "MUDDLlama2Medium; an evaluation batch is scaled alike and has 256: type eval_per_device_batch_size for "
-        "another size"
+        "per_device_batch_size=256: one device here, so an update has 256 sequences, 8 times the 32 "
+        "of class MUDDLlama2Medium; an evaluation batch is scaled in the same way to 256; set "
+        "eval_per_device_batch_size for another size"
     )
     assert found.origins["eval.batch_size"].word == "per_device_batch_size=256"
     assert resolved(*MUDD, M_PER_DEVICE_BATCH_SIZE="64").config.eval.batch_size == 64
@@ -68,8 +68,8 @@ def test_less_than_one_sequence_a_device_is_taken_where_the_whole_is() -> None:
     assert found.config.train.batch_size == 4 and "an update has 4 sequences" in found.notes[0]
     assert resolved(*MUDD, "per_device_batch_size=1.5", devices="2").config.train.batch_size == 3
     for words, devices, way_out in (
-        ("per_device_batch_size=0.25", "2", "--devices=4 makes 1 sequence of it"),
-        ("per_device_batch_size=1.5", "1", "--devices=2 makes 3 sequences of it"),
+        ("per_device_batch_size=0.25", "2", "type --devices=4 for a batch of 1 sequence"),
+        ("per_device_batch_size=1.5", "1", "type --devices=2 for a batch of 3 sequences"),
         ("eval_per_device_batch_size=0.5", "", "eval_per_device_batch_size: expected a whole number"),
     ):
         with pytest.raises(UserError, match=way_out):

@@ -68,7 +68,7 @@ def rows(run: Path, name: str) -> list[dict[str, float]]:
     [
         (
             [],
-            "warning: the run trains without validation: no path of records holds 'valid' (data.eval_match)",
+            "warning: the run trains without validation: no path of records contains 'valid' (data.eval_match)",
         ),
         (["eval_split=None"], "neither data.eval_path nor data.eval_match is set"),
         (["eval_split="], "neither data.eval_path nor data.eval_match is set"),

@@ -64,7 +64,10 @@ def test_the_first_command_says_what_it_takes_in_their_place(home: Path, tmp_pat
     assert done.returncode == 0, told
     for name in ("data set c4 (en)", "tokenizer t5-base"):
         folder = name.split()[1] if name.startswith("tokenizer") else "c4"
-        absent = f"the config's {name} is not on this machine: neither the folder {folder} nor HF_HOME has it"
+        absent = (
+            f"the config's {name} is not on this machine and is not used: neither the folder {folder} "
+            "nor HF_HOME has it"
+        )
         assert absent in told
     assert "this run uses the sources of Python's standard library and a BPE vocabulary of 32,100" in told
 

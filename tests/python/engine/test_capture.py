@@ -189,7 +189,7 @@ def test_mistakes_say_what_to_type() -> None:
     model, cfg, _ = make("mixtral")
     batch = make_batch(cfg.vocab_size, 2, 9)
     with pytest.raises(
-        UserError, match=r"'blocks.0.attn.weight' matches none; near names: blocks.\*.attn.weights"
+        UserError, match=r"'blocks.0.attn.weight' matches none; similar names: blocks.\*.attn.weights"
     ):
         model.capture(batch["inputs"], ["blocks.0.attn.weight"])
     with pytest.raises(UserError, match=r"\[capture\] names: .*model.names\(\) lists all"):

@@ -215,10 +215,10 @@ def test_targets_are_names_parts_of_names_or_patterns() -> None:
         (
             "llama_gqa",
             "q,q_proj",
-            r"lora.targets: .*'q_proj'; it has q, k, v, o, gate, up, down, in whole such as",
+            r"lora.targets: .*'q_proj'; the model has q, k, v, o, gate, up, down, with full names such as",
         ),
-        ("mixtral", "gate", "experts take no adapters"),
-        ("tokenformer", "all", "tokenformer of this config has none"),
+        ("mixtral", "gate", "experts have no adapters"),
+        ("tokenformer", "all", "this tokenformer model has none"),
     ],
 )
 def test_targets_that_the_model_lacks_are_refused(case: str, targets: str, told: str) -> None:

@@ -78,7 +78,7 @@ BATCHES: dict[str, tuple[Any, type[Exception], str]] = {
     "a mask of text": (
         {**GOOD, "key_mask": [[1, 2], [3]]},
         ValueError,
-        "[model] key_mask: expected rows of one",
+        "[model] key_mask: expected sequences of one",
     ),
 }
 

@@ -79,7 +79,7 @@ def test_a_saved_model_is_replaced_and_other_files_are_not(tmp_path: Path) -> No
     (tmp_path / "empty").mkdir()
     (tmp_path / "notes" / "config.json").write_text("{}")
     with pytest.raises(
-        ValueError, match=r"\[Model\.save\] folder: .* which holds other files; give another one"
+        ValueError, match=r"\[Model\.save\] folder: .* which contains other files; name another folder"
     ):
         one.save(tmp_path / "notes")
     assert (tmp_path / "notes" / "config.json").read_text() == "{}"
@@ -112,5 +112,5 @@ def test_damage_is_found(tmp_path: Path) -> None:
         mc.Model.load(folder)
     del settings["precision"]
     (folder / "config.json").write_text(json.dumps(settings))
-    with pytest.raises(FormatError, match="member 'precision' is missing"):
+    with pytest.raises(FormatError, match="key 'precision' is missing"):
         mc.Model.load(folder)

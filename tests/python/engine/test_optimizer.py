@@ -123,5 +123,5 @@ def test_cuts_of_the_batch() -> None:
     assert cut_batch(6, 8, 0) == (1, 4)
     assert cut_batch(1, 8, 4) == (1, 1)
     assert cut_batch(8, 8, 3) == (4, 2)  # the largest equal micro-batch of at most three sequences
-    with pytest.raises(UserError, match="equal shards"):
+    with pytest.raises(UserError, match="shards of equal size"):
         cut_batch(6, 4, 1)

@@ -129,11 +129,11 @@ def test_a_group_has_selectors_and_settings() -> None:
         ),
         (
             "muon: embed",
-            r"muon takes matrices of blocks, got 'embed' of role embedding and shape \[.*; leave it out",
+            r"muon updates only matrices of blocks, got 'embed' of role embedding and shape \[.*; leave it out",
         ),
         (
             "muon: *.gain",
-            "muon takes matrices of blocks, got 'blocks.0.attn_norm.gain' of role gain|of role gain",
+            "muon updates only matrices of blocks, got 'blocks.0.attn_norm.gain' of role gain|of role gain",
         ),
     ],
 )

@@ -101,7 +101,7 @@ def test_what_cannot_be_an_optimizer_is_named(tmp_path: Path) -> None:
 
     for function, state, said in [
         (few, ("m",), "expected update(w, g, state, lr), got few(w: 'Any', g: 'Any') -> 'None'"),
-        (bare, ("m",), "momentum: 'float') -> 'None'; give momentum a default number"),
+        (bare, ("m",), "momentum: 'float') -> 'None'; give momentum a default value"),
         (odd, ("m",), "keyword arguments of beta1, beta2"),
         (right, ("m", "v", "u"), "state: expected one or two names, such as ('m', 'v'), got ('m', 'v', 'u')"),
         (3, ("m",), "expected update(w, g, state, lr), got int"),

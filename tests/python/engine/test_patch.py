@@ -182,9 +182,9 @@ def test_mistakes_say_what_to_type() -> None:
     ):
         model.logits(ids)
     with model.patch({"embed.out": changed}):
-        with pytest.raises(ValueError, match=r"\[generate\] window: expected stop while a patch is in force"):
+        with pytest.raises(ValueError, match=r"\[generate\] window: expected stop while a patch is active"):
             model.generate(ids[0], max_tokens=99, window="ring")
-        with pytest.raises(ValueError, match=r"\[capture\] gradients: a patch is in force"):
+        with pytest.raises(ValueError, match=r"\[capture\] gradients: a patch is active"):
             model.capture(ids, targets=ids, gradients=True)
 
 

@@ -57,8 +57,8 @@ def test_patterns_choose_names(patterns: str, chosen: list[str]) -> None:
 @pytest.mark.parametrize(
     ("patterns", "told"),
     [
-        ("blocks.*.atn.q.w", r"'blocks.\*.atn.q.w' matches none; near names: blocks.\*.attn.q.w"),
-        ("blocks.7.attn.q.w", r"near names: blocks.\*.attn.q.w"),
+        ("blocks.*.atn.q.w", r"'blocks.\*.atn.q.w' matches none; similar names: blocks.\*.attn.q.w"),
+        ("blocks.7.attn.q.w", r"similar names: blocks.\*.attn.q.w"),
         ("head,!heads", r"'heads' matches none; near names: head"),
         ("zzz", r"'zzz' matches none; there are embed, "),
         ("head,!h*", "expected at least one parameter to train"),
@@ -227,7 +227,7 @@ def test_a_run_says_what_trains_and_refuses_other_patterns(tiny_text: Path, tmp_
 
 def test_a_bad_pattern_ends_with_2_before_anything_is_built(tiny_text: Path, tmp_path: Path) -> None:
     for words, told in (
-        ("train.trainable=blocks.*.attn.qq.w", "near names: blocks.*.attn.q.w"),
+        ("train.trainable=blocks.*.attn.qq.w", "similar names: blocks.*.attn.q.w"),
         ("train.trainable=!*", "expected at least one parameter to train"),
     ):
         for more in ((), ("--plan",)):

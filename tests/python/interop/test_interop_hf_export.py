@@ -172,7 +172,8 @@ def test_capacity_is_refused_and_the_way_out_is_stock_transformers(
     shown = capsys.readouterr()
     assert "its logits are the run's with model.capacity_factor=0" in shown.out
     assert (
-        "note: [hf] model.z_coef: 0.001 is not in the export" in shown.err and "model.aux_scope" in shown.err
+        "note: [hf] model.z_coef: the export cannot store 0.001" in shown.err
+        and "model.aux_scope" in shown.err
     )
     ids = np.arange(24)[None] * 5 % 257
     loaded = transformers.AutoModelForCausalLM.from_pretrained("out", attn_implementation="eager").eval()

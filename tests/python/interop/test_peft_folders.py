@@ -147,7 +147,7 @@ def test_a_rank_above_the_width(tmp_path: Path) -> None:
         (
             "gpt2",
             "all",
-            r"blocks.0.attn.k, which is a part of transformer.h.0.attn.c_attn .*; --merged writes",
+            r"blocks.0.attn.k, which is a part of transformer.h.0.attn.c_attn .*; add --merged to write",
         ),
     ],
 )

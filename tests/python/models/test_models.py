@@ -163,7 +163,10 @@ def test_a_sample_that_the_window_ends_says_so() -> None:
         settings = SampleConfig(max_tokens=asked)
         text = write_text(model, tokenizer, "a" * 36, settings, lambda piece: None, notes.append)
         assert len(text) == written and len(notes) == (asked > written)
-        assert not notes or "sequence of 40 tokens is full: 4 tokens after a prompt of 36" in notes[0]
+        assert (
+            not notes
+            or "longest sequence of the model, 40 tokens: 4 new tokens after a prompt of 36" in notes[0]
+        )
     model, _, _ = make("llama_gqa")
     settings = SampleConfig(max_tokens=50, window="ring")
     assert len(write_text(model, tokenizer, "a" * 36, settings, lambda piece: None, pytest.fail)) == 50

@@ -52,7 +52,7 @@ def test_the_documents_own_command_trains_until_its_data_end(
     words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*words, "--plan"]) == 0
-    assert "those that the data have (data.epochs=1), at most 10,000,000" in capsys.readouterr().out
+    assert "as many as the data have (data.epochs=1), at most 10,000,000" in capsys.readouterr().out
     run = tmp_path / "mudd"
     assert main([*words, "train.log_every=1"]) == 0
     printed = capsys.readouterr().out

@@ -222,7 +222,7 @@ BAD = {
     "n_layr=2": "unknown name 'n_layr'; did you mean 'n_layer'",
     "--config.n_layr=2": "unknown name 'n_layr'; did you mean 'n_layer'",
     "lr_base=1 --config.lr_base=2": "lr_base is given twice: lr_base=1 and --config.lr_base=2",
-    "lr_base=1 lr_max=2": "give one of them",
+    "lr_base=1 lr_max=2": "type only one of them",
     "n_layer=two": "n_layer: expected a whole number, got 'two'",
     "n_layer=2.5": "n_layer: expected a whole number, got '2.5'",
     "lr_base=fast": "lr_base: expected a number, got 'fast'",

@@ -105,8 +105,8 @@ def test_the_keys_of_the_programs_own_files_are_all_known() -> None:
     ):
         notes = resolved("tokenformer.yml", *TOKENS, word).notes
         assert [note for note in notes if note.startswith(f"{word}: ")] or word == "base_mlp_dim=3072"
-    assert "docs/coming-from/tokenformer.md has the keys" in refusal("tokenformer.yml", *TOKENS, "zzzzzz=1")
-    assert "docs/coming-from/tokenformer.md has the keys" in refusal("gpt2.yml", *TOKENS, "zzzzzz=1")
+    assert "docs/coming-from/tokenformer.md lists the keys" in refusal("tokenformer.yml", *TOKENS, "zzzzzz=1")
+    assert "docs/coming-from/tokenformer.md lists the keys" in refusal("gpt2.yml", *TOKENS, "zzzzzz=1")
 
 
 def test_load_config_takes_files_and_words_of_the_program() -> None:

@@ -17,7 +17,7 @@ def test_an_argument_without_a_name_is_dropped_with_a_note(word: str) -> None:
     ("words", "part"),
     [
         (("stepz=5",), "did you mean 'steps'"),
-        (("nothing_like_it=5",), "docs/coming-from/muddformer.md has the keys"),
+        (("nothing_like_it=5",), "docs/coming-from/muddformer.md lists the keys"),
         (("steps",), "expected key=value"),
         (("steps=5", "steps=6"), "given twice: steps=5 and steps=6"),
         (("steps=5", "train.steps=6"), "given twice: steps=5 and train.steps=6"),
@@ -37,7 +37,7 @@ def test_an_argument_without_a_name_is_dropped_with_a_note(word: str) -> None:
         (("dataset_type=c5",), "expected pile, grain"),
         (("global_parameter_scale=3",), "another power of two, got 3"),
         (("quantization=int8",), "quantization= (empty)"),
-        (("per_device_batch_size=0.5",), "--devices=2 makes 1 sequence of it"),
+        (("per_device_batch_size=0.5",), "type --devices=2 for a batch of 1 sequence"),
         (("weight_dtype=bfloat16",), "weight_dtype=float32"),
         (("dropout_rate=0.1",), "dropout_rate=0"),
         (("eval_shuffle_buffer_size=10",), "eval_shuffle_buffer_size=None"),

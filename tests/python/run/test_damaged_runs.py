@@ -75,12 +75,12 @@ def test_deeply_nested_files(stopped: Path) -> None:
 def test_members_of_run_json(stopped: Path) -> None:
     for wrong in (..., None, 3, [], {}):
         change(stopped / "run.json", run_id=wrong)
-        resume_fails(stopped, "run.json at byte 0: member 'run_id'")
+        resume_fails(stopped, "run.json at byte 0: key 'run_id'")
     change(stopped / "run.json", run_id="another")
     resume_fails(stopped, "this is run another")
     for wrong in (3, [], {}):
         change(stopped / "run.json", data=wrong)
-        resume_fails(stopped, "run.json at byte 0: member 'data': expected a string")
+        resume_fails(stopped, "run.json at byte 0: key 'data': expected a string")
     (stopped / "run.json").write_text("[]")
     resume_fails(stopped, "expected a JSON object")
 
@@ -97,13 +97,13 @@ def test_members_of_a_summary(runs: Path, tmp_path: Path) -> None:
             if wrong is ... and field.default is not dataclasses.MISSING:
                 assert build(Summary, raw, file) is not None
                 continue
-            with pytest.raises(FormatError, match=f"summary.json at byte 0: .*member '{field.name}'"):
+            with pytest.raises(FormatError, match=f"summary.json at byte 0: .*key '{field.name}'"):
                 build(Summary, raw, file)
     store = RunStore(RunFolder(path))
     store.adopt(config_of())
     assert store.summary() == build(Summary, good, file)
     change(file, tokens="many")
-    with pytest.raises(FormatError, match="member 'tokens': expected a whole number, got 'many'"):
+    with pytest.raises(FormatError, match="key 'tokens': expected a whole number, got 'many'"):
         store.summary()
     change(file, step=3)
     assert store.summary() is None  # there are steps left to train
@@ -124,7 +124,7 @@ def test_the_validation_row_at_the_resumed_step(stopped: Path) -> None:
             row = {key: value for key, value in {**last, name: wrong}.items() if value is not ...}
             others = [each for each in rows if each is not last]
             log.write_text("".join(json.dumps(each) + "\n" for each in [*others, row]))
-            resume_fails(stopped, f"metrics.jsonl at byte 0: validation of step 8: member '{name}'")
+            resume_fails(stopped, f"metrics.jsonl at byte 0: validation of step 8: key '{name}'")
     row = {
         **last,
         "val_loss": None,
@@ -157,11 +157,11 @@ def test_a_sealed_state_that_no_run_saves(stopped: Path) -> None:
     seal(stopped, {**good, "step": 7})
     resume_fails(stopped, "state: it is of step 7, the checkpoint of 8")
     seal(stopped, {**good, "skipped_steps": ["1"]})
-    resume_fails(stopped, "an entry of member 'skipped_steps': expected a whole number, got '1'")
+    resume_fails(stopped, "an entry of key 'skipped_steps': expected a whole number, got '1'")
     seal(stopped, {**good, "rewinds": [{"from_step": 1}]})
-    resume_fails(stopped, "state: rewinds: member 'to_step' is missing")
+    resume_fails(stopped, "state: rewinds: key 'to_step' is missing")
     seal(stopped, {**good, "spike_losses": [1.0, "x"]})
-    resume_fails(stopped, "an entry of member 'spike_losses': expected a number")
+    resume_fails(stopped, "an entry of key 'spike_losses': expected a number")
     seal(stopped, good)
     with make(stopped) as trainer:
         assert trainer.step_done == 8
@@ -256,7 +256,7 @@ def test_no_shape_of_a_json_file_is_an_internal_error(stopped: Path, name: str) 
 def test_members_of_remote_json(text: str, tmp_path: Path) -> None:
     (tmp_path / "remote.json").write_text(text)
     with pytest.raises(
-        FormatError, match=r"remote\.json at byte 0: (member 'url'|expected a JSON object|not JSON)"
+        FormatError, match=r"remote\.json at byte 0: (key 'url'|expected a JSON object|not JSON)"
     ):
         remember(RunFolder(tmp_path, "memory://b/run"))
 
@@ -277,4 +277,4 @@ def test_members_of_a_saved_config(stopped: Path) -> None:
         ):
             read_saved_config(RunFolder(stopped))
     (stopped / "config.json").write_text("{}")
-    resume_fails(stopped, r"config\.json at byte 0: member 'model' is missing")
+    resume_fails(stopped, r"config\.json at byte 0: key 'model' is missing")

@@ -212,12 +212,12 @@ def test_a_checkpoint_that_cannot_be_measured_leaves_a_note(
     assert "a page reads at most 0 GiB" in note()
     monkeypatch.undo()
     shutil.move(tmp_path / "cache", tmp_path / "moved")
-    assert note().startswith("the token cache of the run is gone") and not (tmp_path / "cache").exists()
+    assert note().startswith("the token cache of the run is missing") and not (tmp_path / "cache").exists()
     shutil.move(tmp_path / "moved", tmp_path / "cache")
     for name, value in (("cache", "stream"), ("pipeline", "mine.py:rows")):
         other = dataclasses.replace(config.data, **{name: value})
         page = run_page(records_of(folder, dataclasses.replace(config, data=other)))
-        assert "its text is streamed, or read by a program" in page
+        assert "its text is streamed or read by your own code" in page
     weights = folder.step_folder(1) / "model-00001-of-00001.safetensors"
     weights.write_bytes(weights.read_bytes()[:-5])
     assert "checkpoint" in note()

@@ -165,7 +165,7 @@ def test_closed_means_closed(tmp_path: Path) -> None:
     assert trainer.history.rows == 20 and trainer.config.train.steps == 20 and trainer.model is not None
     without = make(None)
     without.close()
-    with pytest.raises(ValueError, match="this Trainer is closed; make a new one"):
+    with pytest.raises(ValueError, match="this Trainer is closed; create a new Trainer"):
         without.fit()
 
 

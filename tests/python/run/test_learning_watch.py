@@ -106,7 +106,7 @@ def test_validations_count_after_the_warm_up_and_need_targets() -> None:
     found.watch.validated(validation(60, LN + 0.1))
     found.watch.validated(validation(80, LN + 0.1))
     found.watch.validated(validation(90, 0.0, targets=0))
-    assert found.steps == [60, 90] and "validation is in the loss" in found.told[1][1]
+    assert found.steps == [60, 90] and "validation contributes to the loss" in found.told[1][1]
 
 
 def test_a_gradient_of_zero_is_named_at_once() -> None:
@@ -124,7 +124,9 @@ def test_batches_without_targets_are_named() -> None:
     short = Watched()
     short.take(range(1, 4), 0.0, grad=0.0, targets=0)
     short.watch.ended(3)
-    assert short.steps == [3] and "no target of the last 3 batches is in the loss" in short.told[0][1]
+    assert (
+        short.steps == [3] and "no target of the last 3 batches contributes to the loss" in short.told[0][1]
+    )
 
 
 def test_a_rewind_and_a_resume_keep_the_path_of_the_run() -> None:
@@ -219,7 +221,7 @@ def test_data_without_targets_end_with_a_warning(tmp_path: Path, capsys: pytest.
     trained(run, *words, *more, "eval.protocol=features")
     summary, events = warnings_of(run)
     assert summary == events and [text.split(":")[0] for text in summary] == ["step 4", "step 10"]
-    assert "no target of the last 10 batches is in the loss" in capsys.readouterr().err
+    assert "no target of the last 10 batches contributes to the loss" in capsys.readouterr().err
     found = json.loads((run / "summary.json").read_text())
     assert found["best_step"] is None and not found["reached"] and found["step"] == 12
 

@@ -132,7 +132,7 @@ def test_the_printed_command_trains_longer(tiny_text: Path, memory_path: Path) -
     more = TinyRun(Path(folder), tiny_text, tuple(arguments[arguments.index(f"--workdir={folder}") + 1 :]))
     more.words = (*words, *more.words)
     more.finished()
-    assert more.summary()["step"] == 4 and "the optimizer's state taken over" in more.output
+    assert more.summary()["step"] == 4 and "with the state of the optimizer" in more.output
 
 
 @pytest.mark.parametrize("schedule", ["cosine", "constant"])
@@ -175,7 +175,7 @@ def test_a_new_run_goes_on_at_the_step_of_another_with_its_bits(tmp_path: Path, 
     )
     new = TinyRun(tmp_path / "new", tiny_text, (*words, "train.steps=16"))
     new.finished()
-    assert "on from step 7" in new.output
+    assert "continued from step 7" in new.output
     assert new.summary()["final_hash"] == whole.summary()["final_hash"]
     assert all(row["step"] > 7 for row in new.rows())
     short = TinyRun(tmp_path / "short", tiny_text, (*words, "train.steps=5"))

@@ -18,7 +18,7 @@ from mudd_core.run.build.plan_report import plan_text
 from mudd_core.run.build.plan_time import fraction_of_peak, planned_steps
 from mudd_core.run.store.run_folder import RunFolder
 
-ASSUMED = (0.5, "no run of this width and batch measured yet: half of the peak assumed")
+ASSUMED = (0.5, "no run of this width and batch was measured yet, so half of the peak is assumed")
 
 
 @pytest.fixture(autouse=True)
@@ -73,7 +73,10 @@ def test_passes_are_steps_as_soon_as_a_start_has_counted_the_rows(tmp_path: Path
     assert planned_steps(config, RunFolder(tmp_path / "run")) is None
     text = plan_text(config, RunFolder(tmp_path / "run"))
     assert "in all" not in text
-    assert "  steps         3 passes over the training sequences (train.epochs); a start counts them" in text
+    assert (
+        "  steps         3 passes over the training sequences (train.epochs); the start of the run "
+        "counts them"
+    ) in text
     counted = dataclasses.replace(config, train=dataclasses.replace(config.train, steps=42))
     run = _run(tmp_path / "run", counted)
     assert planned_steps(config, RunFolder(run)) == 42

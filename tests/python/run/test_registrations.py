@@ -69,7 +69,7 @@ def test_a_run_with_a_registered_reader_is_resumed_and_read_by_fresh_processes(
     again = command(tmp_path, *start)
     assert "done: 2 steps" in again
     told = command(tmp_path, "validate", "--workdir=run", code=2)
-    assert f"needs what {tmp_path / 'mine.py'} registers (reader notes, scheme held)" in told
+    assert f"needs the code that {tmp_path / 'mine.py'} registers (reader notes, scheme held)" in told
     assert f"add --config={tmp_path / 'mine.py'}" in told
     monkeypatch.chdir(tmp_path)  # in this process nothing is registered for the next commands either
     assert main(["validate", *start]) == 0
@@ -82,7 +82,7 @@ def test_a_run_with_a_registered_reader_is_resumed_and_read_by_fresh_processes(
     [
         (3, list, ValueError, "expected a name such as my_reader, got 3"),
         ("my reader", list, ValueError, "expected a name such as my_reader, got 'my reader'"),
-        ("pack", list, ValueError, "expected a name of your own, got 'pack'"),
+        ("pack", list, ValueError, "expected a new name, got 'pack'"),
         ("mine", 3, TypeError, "expected a function of data.path as reader, got int"),
     ],
 )

@@ -174,14 +174,14 @@ def test_a_read_that_fails_on_the_way_back_leaves_nothing_to_save(
         monkeypatch.setattr(checkpoint, "load_newest", fail)
         with pytest.raises(OSError, match="Input/output"):
             trainer.fit()
-        with pytest.raises(DivergedError, match="neither trained further nor saved"):
+        with pytest.raises(DivergedError, match="so they are neither trained nor saved"):
             trainer.save()
 
 
 def test_after_so_many_rewinds_the_run_ends_and_more_may_be_allowed(tmp_path: Path) -> None:
     bad = frozenset(range(7, 47))
     with (
-        pytest.raises(DivergedError, match="gone back 2 times already") as caught,
+        pytest.raises(DivergedError, match="already been rewound 2 times") as caught,
         make(tmp_path, FakeEngine(bad=bad), "train.rewind=2") as trainer,
     ):
         trainer.fit()
@@ -222,7 +222,7 @@ def test_infinity_that_cannot_be_taken_back_is_never_saved(tmp_path: Path, words
             trainer.fit()
         before = checkpoint.list_steps(tmp_path / "checkpoints")
         for use in (trainer.save, trainer.step, trainer.fit):
-            with pytest.raises(DivergedError, match="neither trained further nor saved"):
+            with pytest.raises(DivergedError, match="so they are neither trained nor saved"):
                 use()
         assert checkpoint.list_steps(tmp_path / "checkpoints") == before
 

@@ -137,7 +137,7 @@ def test_a_run_that_diverges_ends_on_all_ranks_alike(tmp_path: Path) -> None:
 
     found = run(tmp_path / "run", 4, "train.max_skips=3", "train.rewind=0", engine=engine)
     assert all(isinstance(error, DivergedError) for error in found)
-    assert "the first bad number is in blocks.1.ffn.up" in str(found[0])
+    assert "the first non-finite value is in blocks.1.ffn.up" in str(found[0])
     assert len({str(error) for error in found}) == 1
 
 

@@ -53,7 +53,7 @@ def train(
 
 def test_a_flipped_bit_of_one_node_is_found_and_its_rank_named(tiny_text: Path) -> None:
     first, *others = train(tiny_text, 4, 1)
-    assert "got different ones on rank 3 on " in first and "after step 4" in first, first
+    assert "got different bytes on rank 3 on " in first and "after step 4" in first, first
     assert others == ["70"] * 3
 
 

@@ -57,7 +57,7 @@ def test_a_model_whose_positions_end_has_no_ring() -> None:
         write_text(model, ByteTokenizer(), "ab", settings, written.append)
     assert not written
     write_text(model, ByteTokenizer(), "ab", SampleConfig(max_tokens=20), written.append, notes.append)
-    assert len(notes) == 1 and notes[0].endswith("sample.max_tokens requests 20")
+    assert len(notes) == 1 and notes[0].endswith("sample.max_tokens=20")
 
 
 @pytest.mark.parametrize(

@@ -220,9 +220,7 @@ def test_a_damaged_file_is_named(tmp_path: Path, tiny_text: Path) -> None:
     train(tmp_path / "run", config_of(tiny_text, *OFTEN, "train.steps=4"))
     file = tmp_path / "run" / "samples.jsonl"
     file.write_text('{"step": 2, "prompt": 5, "text": ""}\n')
-    with pytest.raises(
-        FormatError, match=r"samples\.jsonl.*text of step 2: member 'prompt': expected a string"
-    ):
+    with pytest.raises(FormatError, match=r"samples\.jsonl.*text of step 2: key 'prompt': expected a string"):
         _ = mc.load_run(tmp_path / "run").samples
 
 

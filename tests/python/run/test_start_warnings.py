@@ -29,7 +29,7 @@ def test_every_warning_is_one_line_and_in_the_events(tiny_text: Path, tmp_path: 
         "warning: [data",
         "warning: [data.vocab_size",
     ], run.output
-    assert f"{threads} threads" in found[0] and "epochs" in found[1] and "4,000" in found[2]
+    assert f"{threads} threads" in found[0] and "so it is read" in found[1] and "4,000" in found[2]
     events = [event["text"] for event in run.events() if event["event"] == "warning"]
     assert [f"warning: {text}" for text in events] == found
 
@@ -39,7 +39,9 @@ def test_epochs_are_counted(steps: int, warns: bool) -> None:
     config = mc.load_config("tiny.py", [f"train.steps={steps}", "train.batch_size=1", "train.seq_len=10"])
     cache = SimpleNamespace(train_tokens=1000, vocab_size=config.data.vocab_size, tokenizer=object())
     found = start_warnings.of_text(config, cache)
-    assert bool(found) == warns and (not warns or "4,010 tokens, the text has 1,000: 4.0 epochs" in found[0])
+    assert bool(found) == warns and (
+        not warns or "4,010 tokens, but the text has only 1,000, so it is read 4.0 times" in found[0]
+    )
 
 
 def test_a_vocabulary_of_another_tokenizer_is_not_asked_for() -> None:

@@ -77,14 +77,18 @@ def test_a_plan_looks_for_the_data_as_a_start_would(word: str, says: str) -> Non
 
 def test_a_vocabulary_below_the_tokenizers_is_found_before_text_is_read() -> None:
     config = load_config("tiny.py", ["data.tokenizer=bytes", "model.vocab_size=200"])
-    with pytest.raises(UserError, match=r"model\.vocab_size: expected at least the tokenizer's 257, got 200"):
+    with pytest.raises(
+        UserError, match=r"model\.vocab_size: expected at least 257, the size of the tokenizer, got 200"
+    ):
         resolved_model(config, expected_vocabulary(config))
     larger = load_config("tiny.py", ["data.tokenizer=bytes", "model.vocab_size=300"])
     assert resolved_model(larger, expected_vocabulary(larger)).vocab_size == 300
 
 
 def test_a_vocabulary_without_all_bytes_is_found_before_a_tokenizer_is_trained() -> None:
-    with pytest.raises(UserError, match=r"model\.vocab_size: expected at least the tokenizer's 257, got 256"):
+    with pytest.raises(
+        UserError, match=r"model\.vocab_size: expected at least 257, the size of the tokenizer, got 256"
+    ):
         config = load_config("tiny.py", ["model.vocab_size=256"])
         resolved_model(config, expected_vocabulary(config))
     # Smaller than data.vocab_size: a short text may have no more pairs to merge.

@@ -116,7 +116,7 @@ def test_a_tracker_that_hangs_is_left_behind(
     monkeypatch.setattr(tracker, "FINISH_SECONDS", 0.1)
     with fake_runs.make(tmp_path, None, "log.wandb=offline") as trainer:
         trainer.fit()
-    assert "it is not done after" in capsys.readouterr().err
+    assert "it has not finished after" in capsys.readouterr().err
     forever.set()
 
 
@@ -131,7 +131,7 @@ def test_online_without_a_network_is_offline_with_a_warning(
     with fake_runs.make(tmp_path, None, "log.wandb=online") as trainer:
         trainer.fit()
     assert asked["mode"] == "offline"
-    assert "offline, since 127.0.0.1" in capsys.readouterr().err
+    assert "offline, because 127.0.0.1" in capsys.readouterr().err
 
 
 def test_a_tracker_that_is_not_installed_is_2_before_anything_is_written(

@@ -88,7 +88,7 @@ def test_debugging_names_the_node_of_every_bad_step(
         config, tmp_path / "run", assemble=fake_assembly(engine), progress=Progress(quiet=False)
     ) as trainer:
         assert trainer.fit().skipped_steps == 1
-    assert "skipped; the first bad number is in blocks.1.ffn.up" in capsys.readouterr().out
+    assert "skipped; the first non-finite value is in blocks.1.ffn.up" in capsys.readouterr().out
 
 
 def test_ten_bad_steps_in_a_row_end_the_run_and_save_nothing(tmp_path: Path) -> None:

@@ -55,18 +55,18 @@ def test_one_process_cannot_hold_it_twice(tmp_path: Path) -> None:
 
 def test_a_second_trainer_takes_over_from_one_that_is_done(tmp_path: Path) -> None:
     first = make(tmp_path, None, "train.stop_at=10")
-    with pytest.raises(UserError, match=r"that is this very process: close\(\) the Trainer that holds it"):
+    with pytest.raises(UserError, match=r"that is this process: call close\(\) of the Trainer that uses it"):
         make(tmp_path)
     assert first.fit().stopped == "train.stop_at"
     second = make(tmp_path)  # the first trainer has saved everything
     assert second.step_done == 10
     for use in (first.save, first.fit):
-        with pytest.raises(UserError, match="a later one of this process took it over; make a new Trainer"):
+        with pytest.raises(UserError, match="a later Trainer of this process uses it; create a new Trainer"):
             use()
     assert checkpoint.list_steps(tmp_path / "checkpoints") == [5, 10]
     second.fit()
     second.step()  # a step after the last save
-    with pytest.raises(UserError, match="this very process"):
+    with pytest.raises(UserError, match="that is this process"):
         make(tmp_path)
     second.close()
     with make(tmp_path) as third:

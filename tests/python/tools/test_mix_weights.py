@@ -92,7 +92,7 @@ def test_models_without_mixtures_are_refused() -> None:
     with pytest.raises(UserError, match=r"\[weights\] model: expected a MUDDFormer"):
         measured_weights(model, [])
     model, _, _ = make("mudd")
-    with pytest.raises(UserError, match="no held-out window"):
+    with pytest.raises(UserError, match="expected at least one validation sequence"):
         measured_weights(model, [])
 
 

@@ -248,7 +248,7 @@ def test_a_disk_that_is_full_ends_with_74_and_leaves_nothing(
 def test_a_second_run_of_the_same_files_is_refused(source: Path, tmp_path: Path) -> None:
     with parquet.Shards(str(tmp_path / "rows"), 1, 32) as first:
         first.begin(0)
-        with pytest.raises(UserError, match="another run writes"):
+        with pytest.raises(UserError, match="another process is writing"):
             command.main(flags(source, tmp_path))
         first.commit()
     assert read(tmp_path).num_rows == 0
@@ -295,10 +295,10 @@ def test_bad_arguments_end_with_2_and_leave_nothing(
 
 def test_a_wrong_column_names_those_there(source: Path, tmp_path: Path) -> None:
     pyarrow.parquet.write_table(pyarrow.table({"body": ["x"], "title": ["y"]}), tmp_path / "a.parquet")
-    with pytest.raises(UserError, match=r"expected a column .*, got 'text'; those there: body, title"):
+    with pytest.raises(UserError, match=r"expected a column .*, got 'text'; it has body, title"):
         command.main(flags(source, tmp_path / "o", "--dataset-name", str(tmp_path / "a.parquet")))
     (tmp_path / "a.jsonl").write_text('{"body": "x"}\n')
-    with pytest.raises(UserError, match="got 'text'; those there: body"):
+    with pytest.raises(UserError, match="got 'text'; it has body"):
         command.main(flags(source, tmp_path / "o", "--dataset-name", str(tmp_path / "a.jsonl")))
 
 

@@ -44,8 +44,9 @@ def require_name(wanted: str | None, got: str, hint: str = "") -> None:
     """Raise UserError if the run was started with another cache, which no longer exists."""
     if wanted is not None and wanted != got:
         raise UserError(
-            f"[data.path] text or tokenizer is not what this run was started with: cache {wanted} is gone "
-            f"and what is there now is {got}; put the old text back{hint} or start a new run in another work directory"
+            "[data.path] expected the text and tokenizer of the start of this run: their cache "
+            f"{wanted} is missing, and the present ones belong to the cache {got}; restore the old "
+            f"text{hint}, or start a new run in another work directory"
         )
 
 
@@ -87,5 +88,10 @@ def locked(root: Path, name: str, progress: Progress) -> Iterator[None]:
             progress("waiting for another process that builds this cache", 0, 0)
             fcntl.flock(lock, fcntl.LOCK_EX)
         except OSError as e:
-            progress(f"no locks in {root} ({e.strerror}): let one process at a time build there", 0, 0)
+            progress(
+                f"the file system of {root} has no locks ({e.strerror}): do not build a token cache "
+                "there with two processes at once",
+                0,
+                0,
+            )
         yield

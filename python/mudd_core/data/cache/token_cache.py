@@ -179,7 +179,9 @@ def _open(folder: Path, sealed: bool) -> TokenCache:
     if cache.fingerprint != folder.name:
         raise FormatError(path, 0, f"it is the cache {cache.fingerprint} under the name {folder.name}")
     if cache.fingerprint != fingerprint_of(cache.corpus_hash, cache.tokenizer_name):
-        raise FormatError(path, 0, f"{cache.fingerprint} is not the name of its corpus and tokenizer")
+        raise FormatError(
+            path, 0, f"the fingerprint {cache.fingerprint} does not match its corpus and tokenizer"
+        )
     if not 0 <= cache.eos_id < cache.vocab_size <= 2**31 - 1:
         raise FormatError(path, 0, f"vocabulary of {cache.vocab_size} with end-of-document id {cache.eos_id}")
     if (name := stored_file(cache.tokenizer_name)) is not None:

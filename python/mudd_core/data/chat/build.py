@@ -36,7 +36,7 @@ _CHARACTERS_AT_ONCE = (
     1 << 20
 )  # characters in one call: the ids and offsets of one character use about 300 bytes
 _TRIED = 20  # conversations after which a template is rejected if all of them were too large
-_PARSED = "tool calls have arguments as JSON text; they are read as objects"
+_PARSED = "tool calls have arguments as JSON strings, which are read as objects"
 _CHANGED = "earlier answers are changed by the template when later turns follow; they are not trained on"
 _LONG = "conversations are far longer than train.seq_len and are dropped (data.too_long)"
 

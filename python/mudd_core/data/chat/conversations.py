@@ -42,7 +42,7 @@ class NoLayoutError(RefusedError):
 
     def __init__(self, record: JsonObject, column: str) -> None:
         super().__init__(
-            "no known members",
+            "no known keys",
             f"expected records with {column}, with prompt and completion, or with instruction, input and output, got "
             f"{', '.join(sorted(record)) or 'none'}; {_way_out(record)}",
         )
@@ -76,7 +76,7 @@ class Conversation:
         try:
             return hashlib.sha256(text.encode()).digest()
         except UnicodeEncodeError:
-            raise RefusedError("half a surrogate", "a string has half a surrogate pair") from None
+            raise RefusedError("an unpaired surrogate", "a string has an unpaired surrogate") from None
 
 
 def messages_column(column: str) -> str:
@@ -91,8 +91,8 @@ def records(file: Path, one: Format, bad: BadRecords = FAIL, *, filled: bool = T
     """
     if one.objects is None:
         raise UserError(
-            f"[data.path] data.pipeline=chat reads jsonl, Parquet and Arrow, got {file} ({one.name}); write one JSON "
-            "object a line"
+            f"[data.path] data.pipeline=chat reads jsonl, Parquet and Arrow, got {file} "
+            f"({one.name}); write one JSON object per line"
         )
     found = one.objects(file, bad)
     yield from map(FilledNulls(file, one).removed, found) if filled else found
@@ -150,8 +150,8 @@ def _system_of(record: JsonObject, turns: list[JsonObject]) -> list[JsonObject]:
     if not isinstance(system, str):
         raise RefusedError("no conversation", f"{named[0]}: expected a string, got {kind_of(system)}")
     if len(named) > 1 or (turns and turns[0].get("role") == "system"):
-        other = f"a member {named[1]}" if len(named) > 1 else "a system turn"
-        raise RefusedError("two system turns", f"it has {other} and a member {named[0]}; remove one of them")
+        other = f"a key {named[1]}" if len(named) > 1 else "a system turn"
+        raise RefusedError("two system turns", f"it has {other} and a key {named[0]}; remove one of them")
     return [{"role": "system", "content": system}]
 
 
@@ -242,6 +242,8 @@ def _said(content: Json, place: str) -> str:
     texts = [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
     said = [text for text in texts if isinstance(text, str)]
     if len(said) != len(content):
-        reason = f'{place}: expected parts {{"type": "text", "text": ...}}, got another; models here read text alone'
-        raise RefusedError("a part that is no text", reason)
+        reason = (
+            f'{place}: expected parts {{"type": "text", "text": ...}}, got another; the models read text only'
+        )
+        raise RefusedError("a part that is not text", reason)
     return "".join(said)

@@ -84,7 +84,7 @@ def counted(
     if marked:
         marks = [mark for mark in whole.marks if mark[0] < mark[1]]
         if len(marks) != len(answers) and (loss_on == "last" or untrained or not marks):
-            reason = f"the template marks {len(marks)} parts of {len(answers)} turns of the assistant"
+            reason = f"the template marks {len(marks)} parts, but the assistant has {len(answers)} turns"
             raise RefusedError("marks of other turns", reason, [whole.text])
         whole_marks = len(marks) != len(answers)
         return Counted(whole.text, marks if whole_marks else [marks[number] for number in wanted])
@@ -125,7 +125,10 @@ def _span_of(render: Render, messages: list[Message], at: int, whole: str, eos: 
     except RefusedError as error:
         if at:
             raise
-        reason = f"its first turn is the assistant's, and the template cannot say what is before it ({error.reason})"
+        reason = (
+            "its first turn is the assistant's, and the template cannot render the text before it "
+            f"({error.reason})"
+        )
         raise RefusedError("a first turn of the assistant", reason) from None
     after = whole if at + 1 == len(messages) else render(messages[: at + 1], False).text
     reason = f"the text changes when turn {at + 1} or a later one is added, so its loss mask is ambiguous"
@@ -172,7 +175,7 @@ def require_parts(messages: list[Message], text: str) -> None:
         said = [str(part["text"]).rpartition("</think>")[2] for part in parts if isinstance(part, dict)]
         as_lists = (str(parts), json.dumps(parts, ensure_ascii=False))
         if not all(one.strip() in text for one in said) or any(one in text for one in as_lists):
-            reason = f"turn {number}: the template does not read content in parts; write it as one text"
+            reason = f"turn {number}: the template does not read content in parts; write it as one string"
             raise RefusedError("parts that the template does not read", reason, [text])
 
 

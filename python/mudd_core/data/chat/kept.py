@@ -144,7 +144,7 @@ def open_kept(folder: Path) -> Kept:
     facts = object_in(folder / MANIFEST)
     hashes = facts.get("files")
     if facts.get("format") != FORMAT or not isinstance(hashes, dict) or not {IDS, TABLE} <= hashes.keys():
-        raise _damage(folder / MANIFEST, "it is no manifest of chat data")
+        raise _damage(folder / MANIFEST, "it is not a manifest of chat data")
     for name in hashes:
         if not (folder / name).is_file() or _hash_of(folder / name) != hashes[name]:
             raise _damage(folder / name, "it does not match its checksum")

@@ -40,7 +40,7 @@ def example_of(chat: RenderedChat, ids: Int64, places: Int64, bos_id: int | None
             at = a if first[cut[0]] < a else b
             sides = [chat.text[max(0, at - _AROUND) : at], chat.text[at : at + _AROUND]]
             raise RefusedError(
-                "a border inside a token",
+                "the start or end of a turn inside a token",
                 "a turn starts or ends inside a token, so its loss mask is ambiguous",
                 sides,
             )

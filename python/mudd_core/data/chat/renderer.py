@@ -95,7 +95,7 @@ class Renderer:
         code = self._child.code()
         if -code in (signal.SIGPROF, signal.SIGKILL):
             return f"the template takes longer than {self._seconds:g} s"
-        return f"the process that renders ended with {'signal' if code < 0 else 'code'} {abs(code)}"
+        return f"the process that renders templates ended with {'signal' if code < 0 else 'code'} {abs(code)}"
 
     def close(self) -> None:
         """End the process; a second call does nothing."""
@@ -114,6 +114,6 @@ def _require_jinja() -> None:
     if version < _SAFE:
         wanted = ".".join(map(str, _SAFE))
         raise UserError(
-            f"{_ARGUMENT} expected jinja2 {wanted} or later, whose sandbox is safe, got {jinja2.__version__}; install "
-            f"it: {install_command('jinja2')}"
+            f"{_ARGUMENT} expected jinja2 {wanted} or later, whose sandbox is safe, got "
+            f"{jinja2.__version__}; install it: {install_command('jinja2')}"
         )

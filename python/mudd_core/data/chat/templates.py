@@ -68,8 +68,9 @@ def find_template(settings: DataConfig, tokenizer: Tokenizer) -> ChatTemplate:
         if (source := found.get("default")) is not None:
             return ChatTemplate(source, str(file), variables, found.get(TOOL_USE, ""))
     raise UserError(
-        f"[data.template] data.pipeline=chat needs a chat template, and {settings.tokenizer} has none ({TEMPLATE}, or "
-        f"chat_template in {CONFIG}); set data.template=chatml, or data.template=FILE, a Jinja template"
+        f"[data.template] data.pipeline=chat needs a chat template, and {settings.tokenizer} has "
+        f"none ({TEMPLATE}, or chat_template in {CONFIG}); set data.template=chatml, or "
+        "data.template=FILE, a Jinja template"
     )
 
 
@@ -91,7 +92,7 @@ def _text(file: Path) -> str:
             f"[data.template] expected auto, {', '.join(BUILT_IN)} or a file, got {str(file)!r}: {error.strerror}"
         ) from None
     if len(data) > _LONGEST:
-        raise FormatError(str(file), _LONGEST, f"a chat template has at most {_LONGEST:,} bytes")
+        raise FormatError(str(file), _LONGEST, f"expected a chat template of at most {_LONGEST:,} bytes")
     try:
         return data.decode("utf-8-sig")  # Windows editors write a byte order mark first
     except UnicodeDecodeError as error:
@@ -114,7 +115,7 @@ def _of_config(value: Json, file: Path) -> dict[str, str]:
     for name in ("default", TOOL_USE):
         text = named.get(name)
         if isinstance(text, str) and len(text.encode("utf-8", "surrogatepass")) > _LONGEST:
-            raise FormatError(str(file), _LONGEST, f"a chat template has at most {_LONGEST:,} bytes")
+            raise FormatError(str(file), _LONGEST, f"expected a chat template of at most {_LONGEST:,} bytes")
         if isinstance(text, str):
             texts[name] = text
         elif name in named:

@@ -104,7 +104,8 @@ class ChildTokenizer:
     def _died(child: Child) -> UserError:
         how = child.ending(hint=" (out of memory?)")
         return UserError(
-            f"[data] the process that encodes the text ended with {how}; the same command continues"
+            f"[data] the process that encodes the text ended with {how}; start the same command "
+            "again to continue"
         )
 
 

@@ -61,7 +61,8 @@ def loss_note(cache: TokenCache) -> str:
     if not lost:
         return ""
     return (
-        f"[data.tokenizer] {lost:,} of {checked:,} documents ({lost / checked:.1%}) change when encoded and decoded: "
-        "the tokenizer loses text (unknown characters, case or blanks), so no bits per byte are printed; compare "
-        "losses of this tokenizer alone, or use a byte-level one"
+        f"[data.tokenizer] {lost:,} of {checked:,} documents ({lost / checked:.1%}) change when "
+        "encoded and decoded: the tokenizer loses text (unknown characters, case or blanks), so no "
+        "bits per byte are printed; compare losses of this tokenizer alone, or use a byte-level "
+        "tokenizer"
     )

@@ -67,5 +67,8 @@ def only(files: Sequence[Path], named: str = "auto") -> Format:
         found.setdefault(format_of(path, named).name, path)
     if len(found) > 1:
         shown = ", ".join(f"{name} ({path.name})" for name, path in sorted(found.items()))
-        raise UserError(f"[data.path] expected files of one format, got {shown}; name them by a glob")
+        raise UserError(
+            f"[data.path] expected files of one format, got {shown}; select the files of one format, "
+            "such as data.path='FOLDER/*.jsonl'"
+        )
     return FORMATS[next(iter(found))]

@@ -21,8 +21,8 @@ def expansion_fault(packed: int, unpacked: int) -> str | None:
     if unpacked <= _FREE + _EXPANSION * packed:
         return None
     return (
-        f"{packed:,} compressed bytes expand to more than {_FREE >> 20} MiB and {_EXPANSION} times their number: "
-        "no text expands like that"
+        f"{packed:,} compressed bytes expand to more than {_FREE >> 20} MiB and {_EXPANSION} times "
+        "their size; no text expands like that, so get an intact file"
     )
 
 

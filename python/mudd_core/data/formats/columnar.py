@@ -235,7 +235,7 @@ class GroupReader(Generic[F]):
             values = self._values(group)
             for slot in np.flatnonzero(places[:, 0] == group):
                 if places[slot, 1] >= len(values):
-                    reason = f"row group {group} has {len(values)} rows: it changed"
+                    reason = f"row group {group} has {len(values)} rows: the file changed while it was read"
                     raise FormatError(str(self._path), 0, reason)
                 found[slot] = values[places[slot, 1]]
         return found

@@ -63,7 +63,7 @@ def _conversion(path: Path) -> str:
     if is_packed(path):
         return ""
     name, new = shlex.quote(str(path)), shlex.quote(f"{path.with_suffix('')}.utf8{path.suffix}")
-    return f"; if the file is Latin-1, `iconv -f LATIN1 -t UTF-8 {name} > {new}` and name the new file"
+    return f"; if the file is Latin-1, type `iconv -f LATIN1 -t UTF-8 {name} > {new}` and name the new file"
 
 
 def _first_line(line: bytes, path: Path) -> bytes:
@@ -73,7 +73,7 @@ def _first_line(line: bytes, path: Path) -> bytes:
     """
     if line.startswith(_UTF16):
         name, new = shlex.quote(str(path)), shlex.quote(f"{path.with_suffix('')}.utf8{path.suffix}")
-        reason = f"it is UTF-16; `iconv -f UTF-16 -t UTF-8 {name} > {new}` and name the new file"
+        reason = f"it is UTF-16; type `iconv -f UTF-16 -t UTF-8 {name} > {new}` and name the new file"
         raise FormatError(str(path), 0, reason)
     return line.removeprefix(_MARK)
 
@@ -88,7 +88,7 @@ def _value(value: Json, where: str, path: Path, offset: int) -> Value | None:
     """Return a string or a list of integers; None for anything that no pipeline reads."""
     if isinstance(value, str):
         if any("\ud800" <= c <= "\udfff" for c in value):
-            raise FormatError(str(path), offset, f"{where} has half a surrogate pair")
+            raise FormatError(str(path), offset, f"{where} has an unpaired surrogate")
         return value
     if isinstance(value, list) and all(type(v) is int and abs(v) < 1 << 63 for v in value):
         return np.array(value, np.int64)
@@ -163,7 +163,7 @@ def record_of(line: bytes, columns: Columns, path: Path, number: int, offset: in
 def _chosen(members: JsonObject, columns: Columns, path: Path, place: str, offset: int) -> Record:
     record: dict[str, Value] = {}
     for name in members if columns is None else columns:
-        where = f"{place}: member {name!r}"
+        where = f"{place}: key {name!r}"
         if name not in members:
             raise FormatError(str(path), offset, f"{where} is missing")
         value = _value(members[name], where, path, offset)

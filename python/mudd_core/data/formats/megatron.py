@@ -85,10 +85,10 @@ def _check(index: Index, file: BoundedFile, size: int) -> None:
         )
         raise file.fault(_HEAD + 4 * count + 8 * int(wrong[0]), reason)
     if (np.diff(index.places) < 0).any():
-        raise file.fault(_HEAD + 4 * count, "places of the sequences do not rise")
+        raise file.fault(_HEAD + 4 * count, "the offsets of the sequences do not increase")
     marks = index.documents
     if not marks.size or marks[0] != 0 or marks[-1] != count or (np.diff(marks) < 0).any():
-        raise file.fault(_HEAD + 12 * count, f"documents do not rise from 0 to {count}")
+        raise file.fault(_HEAD + 12 * count, f"the document indices do not increase from 0 to {count}")
 
 
 def records(path: Path, columns: Columns, bad: BadRecords = FAIL) -> Iterator[Record]:

@@ -77,7 +77,7 @@ class _Limited(io.RawIOBase):
         count = int(self._stream.readinto(out))
         self._count += count
         if (fault := expansion_fault(self._file.tell(), self._count)) is not None:
-            cure = f"unpack it ({unpacking(self._path)}) and name the plain file"
+            cure = f"unpack it ({unpacking(self._path)}) and name the unpacked file"
             raise FormatError(str(self._path), self._file.tell(), f"{fault}; {cure}")
         return count
 

@@ -53,11 +53,11 @@ def _cure(path: Path, head: bytes) -> str:
     if packing is not None:
         program, ending = {"gzip": ("gunzip -c", "gz"), "zstd": ("zstd -dc", "zst")}[packing]
         return (
-            f"it is compressed by {packing}; `{program} {name} > {new}` and name the new file, or if it has lines of "
-            f"JSON name it NAME.jsonl.{ending}"
+            f"it is compressed by {packing}; type `{program} {name} > {new}` and name the new file; "
+            f"if it has lines of JSON, rename it to NAME.jsonl.{ending} instead"
         )
     if head.startswith(_UTF16):
-        return f"it is UTF-16; `iconv -f UTF-16 -t UTF-8 {name} > {new}` and name the new file"
+        return f"it is UTF-16; type `iconv -f UTF-16 -t UTF-8 {name} > {new}` and name the new file"
     if b"\0" in head:
-        return "it has NUL bytes, so it is no text; name text files"
-    return f"if it is Latin-1, `iconv -f LATIN1 -t UTF-8 {name} > {new}` and name the new file"
+        return "it has NUL bytes, so it is not text; name text files"
+    return f"if it is Latin-1, type `iconv -f LATIN1 -t UTF-8 {name} > {new}` and name the new file"

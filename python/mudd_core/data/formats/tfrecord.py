@@ -136,8 +136,8 @@ def _compressed(path: Path, found: str) -> UserError:
     old, new = shlex.quote(str(path)), shlex.quote(str(plain))
     unpack = f"gunzip -c < {old}" if found == "GZIP" else f"{_UNPACK_ZLIB} < {old}"
     return UserError(
-        f"[data.path] expected plain TFRecords, got TFRecords compressed as {found} in {str(path)!r}: "
-        f"`{unpack} > {new}` and name the new file"
+        f"[data.path] expected plain TFRecords, got TFRecords compressed as {found} in "
+        f"{str(path)!r}: type `{unpack} > {new}` and name the new file"
     )
 
 

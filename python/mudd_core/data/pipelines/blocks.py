@@ -52,7 +52,7 @@ class BlocksData(DocumentData):
                 counts += [count for _, count in block]
                 begins.append(len(firsts))
         if len(begins) < 2:
-            raise UserError(f"[data.path] expected text in the {split} documents, got none")
+            raise UserError(f"[data.path] expected text in the documents of the {split} split, got none")
         core = _core.table_rows(
             token_file(self.cache, split),
             _core.RowRule("inside"),

@@ -101,13 +101,15 @@ class DocumentData(ABC):
             ends: list[int] = np.cumsum([0, *counts]).tolist()
         except (OSError, ValueError, KeyError, TypeError) as e:
             raise FormatError(
-                str(file), 0, f"no documents of each file: {e}; {way_out(self.cache.path)}"
+                str(file),
+                0,
+                f"the cache does not list the documents of each file: {e}; {way_out(self.cache.path)}",
             ) from None
         if ends[-1] != self.cache.train.documents or min(counts) < 0:
             raise FormatError(
                 str(file),
                 0,
-                f"{ends[-1]} documents of its files, not {self.cache.train.documents}; "
+                f"it lists {ends[-1]} documents, expected {self.cache.train.documents}; "
                 f"{way_out(self.cache.path)}",
             )
         return ends

@@ -106,8 +106,8 @@ def vocabulary_of(config: Config) -> int:
     """Return the model's vocabulary size; raise UserError if the config leaves it to a tokenizer."""
     if config.model.vocab_size < 2:
         raise UserError(
-            f"[config] model.vocab_size: data.pipeline={config.data.pipeline} reads ids without a tokenizer, so "
-            f"expected the number of ids, at least 2, got {config.model.vocab_size}"
+            f"[config] model.vocab_size: data.pipeline={config.data.pipeline} reads ids without a "
+            f"tokenizer, so expected the vocabulary size, at least 2, got {config.model.vocab_size}"
         )
     return int(config.model.vocab_size)
 
@@ -133,5 +133,6 @@ def require_batch(rows: int, shape: RowShape, config: Config) -> None:
     """Raise UserError if there are fewer sequences than one batch needs."""
     if rows < shape.batch_size:
         raise UserError(
-            f"[data.path] expected a batch of {shape.batch_size} rows in {config.data.path!r}, got {rows}"
+            f"[data.path] expected a batch of {shape.batch_size} sequences in {config.data.path!r}, "
+            f"got {rows}"
         )

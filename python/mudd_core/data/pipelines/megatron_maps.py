@@ -211,9 +211,9 @@ def read(paths: tuple[Path, Path, Path], index: Index, seq_len: int) -> Maps:
         raise _other(paths[0], f"names sequence {documents.max()}, and the data set has {count}")
     expected = window_starts(index.sizes, documents, seq_len)
     if starts.shape != expected.shape or not np.array_equal(starts.astype(np.int64), expected):
-        raise _other(paths[1], "does not fit the lengths of the documents")
+        raise _other(paths[1], "does not match the lengths of the documents")
     if order.size != starts.shape[0] - 1 or not np.array_equal(np.sort(order), np.arange(order.size)):
-        raise _other(paths[2], f"is no order of {starts.shape[0] - 1} windows")
+        raise _other(paths[2], f"is not an order of {starts.shape[0] - 1} sequences")
     return Maps(Held(documents), sums_of(index.sizes, documents), Held(order), int(order.size))
 
 

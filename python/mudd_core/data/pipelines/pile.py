@@ -164,7 +164,8 @@ class PileData(IdData):
         )
         if settings.files_per_group and groups.batches(len(files.counts)) == 0:
             raise UserError(
-                f"[data.files_per_group] no group of {settings.files_per_group} files has a batch of {shape.batch_size}"
+                f"[data.files_per_group] no group of {settings.files_per_group} files has a batch of "
+                f"{shape.batch_size}"
             )
         return PileRows(shape, files, groups, settings.zero_loss)
 
@@ -211,7 +212,7 @@ def prepare(config: Config, how: Preparation) -> PileData:
     valid = RecordFiles(found.valid, cache, vocab_size, bad)
     counts = (sum(train.counts), sum(valid.counts))
     if not counts[0] or (found.valid and not counts[1]):
-        raise UserError("[data.path] expected records for training and validation, got files without one")
+        raise UserError("[data.path] expected records for training and validation, got files without records")
     lines = (
         "pipeline    pile: TFRecords of ids",
         f"train       {len(found.train):,} files, {counts[0]:,} records",

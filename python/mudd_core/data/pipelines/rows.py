@@ -67,7 +67,7 @@ class RowsData(DocumentData):
         if self.cache.valid.documents:
             raise no_test()
         held = _held(self.config, shape)
-        self.require_documents("train", 2 * held, "two times 100 batches are held out")
+        self.require_documents("train", 2 * held, "100 batches are held out for validation and 100 for test")
         return self.cut("train", shape, held, held)
 
     def cut(self, stored: Split, shape: RowShape, first: int, count: int) -> CoreRows:
@@ -83,7 +83,9 @@ class RowsData(DocumentData):
             stored, first = split, 0
             count = self.cache.place(split).documents
         else:
-            self.require_documents("train", 2 * held + unit, "two times 100 batches are held out")
+            self.require_documents(
+                "train", 2 * held + unit, "100 batches are held out for validation and 100 for test"
+            )
             stored, first = "train", 0 if split == "valid" else 2 * held
             count = held if split == "valid" else self.cache.train.documents - first
         unit = _held_unit(self.config, shape) if split == "valid" else unit
@@ -150,15 +152,16 @@ class RowsStreamed(StreamData):
             raise no_test()
         held = _held(self.config, shape)
         data = RowsData(self.config, self.validation(2 * held))
-        data.require_documents("valid", 2 * held, "two times 100 batches are held out")
+        data.require_documents("valid", 2 * held, "100 batches are held out for validation and 100 for test")
         return data.cut("valid", shape, held, held)
 
 
 def no_test() -> UserError:
     """Return the error for a request for a test split that the data do not have."""
     return UserError(
-        "[data.eval_path] --split=test: expected a data.dataset of the splits train, validation and test, or no "
-        "validation files, got validation files alone; a run with other data.eval_path measures on them"
+        "[data.eval_path] --split=test: expected a data.dataset with the splits train, validation "
+        "and test, or no validation files, got validation files only; to measure on other files, "
+        "start a run with data.eval_path=FILES"
     )
 
 

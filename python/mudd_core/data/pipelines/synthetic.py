@@ -36,7 +36,7 @@ class SyntheticRows:
         return PARTS
 
     def batches(self, epochs: int) -> int:
-        raise UserError("[data.epochs] data.pipeline=synthetic has no end; leave data.epochs at 0")
+        raise UserError("[data.epochs] data.pipeline=synthetic has no end; set data.epochs=0")
 
     def arrays(self, first_sample: int, n_samples: int) -> dict[str, Int32]:
         ids = np.stack([self._row(first_sample + i) for i in range(n_samples)])
@@ -77,8 +77,8 @@ def prepare(config: Config, how: Preparation) -> SyntheticData:
     """Return the data without reading anything; raise UserError if the config has no vocabulary size."""
     if config.model.vocab_size < 2:
         raise UserError(
-            "[config] model.vocab_size: data.pipeline=synthetic has no tokenizer, so expected the number of ids, got "
-            f"{config.model.vocab_size}"
+            "[config] model.vocab_size: data.pipeline=synthetic has no tokenizer, so expected the "
+            f"vocabulary size, got {config.model.vocab_size}"
         )
     return SyntheticData(config.model.vocab_size)
 

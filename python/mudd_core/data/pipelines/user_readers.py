@@ -42,7 +42,7 @@ def register(name: str, reader: Reader) -> None:
         raise ValueError(f"[data] register: expected a name such as my_reader, got {name!r}")
     if name in PIPELINES:
         raise ValueError(
-            f"[data] register: expected a name of your own, got {name!r}, a pipeline of mudd_core"
+            f"[data] register: expected a new name, got {name!r}, which is a pipeline of mudd_core"
         )
     if not callable(reader):
         raise TypeError(
@@ -96,7 +96,8 @@ class ReaderTexts:
             kinds.add(isinstance(item, str | bytes))
             if len(kinds) > 1:
                 raise UserError(
-                    f"[data.pipeline] reader: expected strings or lists of ids, got both by item {number}"
+                    "[data.pipeline] reader: expected only strings or only lists of ids, got the "
+                    f"other kind in item {number}"
                 )
             yield 0, _as_bytes(item, number, self.utf8)
 
@@ -193,6 +194,8 @@ def prepare(config: Config, how: Preparation, reader: Reader) -> DocumentData:
         hold_out=True,
     )
     if not text and config.model.vocab_size < 2:
-        raise UserError("[config] model.vocab_size: a reader of ids needs the number of ids, at least 2")
+        raise UserError(
+            "[config] model.vocab_size: expected the vocabulary size, at least 2, for a reader of ids"
+        )
     tokenizer = None if text else TokenizerSource("ids", vocab_size=config.model.vocab_size)
     return kind(config, cached(config, how, lambda: source, tokenizer))

@@ -150,7 +150,7 @@ def _listed(url: str, argument: str) -> tuple[dict[str, tuple[str, str]], str]:
         raise UserError(f"{argument}: expected files at '{url}', got none")
     for name in wanted:
         if ".." in name.split("/") or "\0" in name:
-            raise UserError(f"{argument}: '{url}' has a file of the name {name!r}, which cannot be copied")
+            raise UserError(f"{argument}: '{url}' has a file named {name!r}, which cannot be copied")
     return wanted, base
 
 

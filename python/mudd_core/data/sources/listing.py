@@ -219,8 +219,8 @@ def data_files(
         found = {file for file in found if not (file.suffix == ".idx" and file.with_suffix(".bin") in found)}
         found = {file for file in found if not file.name.endswith(_MAPS)}
     if not found:
-        about = f" but {len(links):,} links, {str(links[0])!r} first, that lead elsewhere" if links else ""
-        raise NoFilesError(f"[{argument}] expected files, got {path!r}, which names none{about}")
+        about = f" except {len(links):,} links to other places, {str(links[0])!r} first" if links else ""
+        raise NoFilesError(f"[{argument}] expected files, got {path!r}, which has no files{about}")
     return tuple(sorted(found, key=os.fsencode))
 
 
@@ -263,10 +263,12 @@ def _part(part: str, argument: str, links: list[Path]) -> list[Path]:
         raise NoFilesError(f"[{argument}] expected a regular file or a folder, got {str(root)!r}")
     if glob.has_magic(part):
         if not names:
-            raise NoFilesError(f"[{argument}] expected files, got the pattern {part!r}, which fits none")
+            raise NoFilesError(
+                f"[{argument}] expected files, got the pattern {part!r}, which matches no file"
+            )
         return [Path(name) for name in names if Path(name).is_file()]
     if root.with_name(root.name + ".idx").is_file():  # NAME of an indexed data set
         return [root.with_name(root.name + ".bin")]
     raise NoFilesError(
-        f"[{argument}] expected a file, a folder or a pattern, got {part!r}, which is not there"
+        f"[{argument}] expected a file, a folder or a pattern, got {part!r}, which does not exist"
     )

@@ -95,8 +95,8 @@ def _seen(note: SourceNote, path: Path, cache: Path) -> SourceNote:
         raise FormatError(
             str(path),
             0,
-            f"it has been edited since the cache {cache} was built from it; set another data.cache_dir, or delete "
-            "that cache if no run needs it",
+            f"the file was edited after the cache {cache} was built from it; set another "
+            "data.cache_dir, or delete that cache if no run needs it",
         )
     return now
 

@@ -73,7 +73,7 @@ def selected(
     if prose:
         raise UserError(_mixed(path, [file for file in found if file in records], prose, argument))
     left = [file for file in found if file not in records]
-    notes = (f"left out, no records: {shown(left, roots)}",) if left else ()
+    notes = (f"files without records are left out: {shown(left, roots)}",) if left else ()
     kept = {*records, *(file for file in files if file in typed)}
     return Selection(tuple(file for file in files if file in kept), True, (*notes, *about_links))
 
@@ -157,9 +157,10 @@ def _mixed(path: str, records: Sequence[Path], prose: Sequence[Path], argument: 
     kinds = sorted({format_of(file).name for file in records})
     roots = folders_in(path)
     return (
-        f"[{argument}] expected files of one kind in {path!r}, got {len(records):,} of records "
-        f"({shown(records, roots)}) and {len(prose):,} of text ({shown(prose, roots)}); read the records alone: "
-        f"data.format={kinds[0]}, or all of them as text: data.format=text"
+        f"[{argument}] expected files of one kind in {path!r}, got {len(records):,} with records "
+        f"({shown(records, roots)}) and {len(prose):,} with text ({shown(prose, roots)}); set "
+        f"data.format={kinds[0]} to read only the records, or data.format=text to read all files as "
+        "text"
     )
 
 
@@ -198,7 +199,7 @@ def _of_state(folder: Path, files: list[Path]) -> list[Path]:
         raise _no_state(folder, reason) from None
     if missing := sorted(name for name in named if not (folder / name).exists()):
         raise UserError(
-            f"[data.path] {state} names {missing[0]}, which is not there; save or copy the data set again"
+            f"[data.path] {state} names {missing[0]}, which does not exist; save or copy the data set again"
         )
     return [file for file in files if file.name in named or file not in arrow]
 

@@ -91,8 +91,9 @@ def sources_of(settings: DataConfig, *, resumed: bool = False) -> Sources:
         train = tuple(path for path in train if settings.eval_match not in str(path))
         if not train:
             raise UserError(
-                f"[data.eval_match] {settings.eval_match!r} leaves no files for training: every path contains it, for "
-                f"example {valid[0]}; set a string that only the paths of validation files have"
+                f"[data.eval_match] {settings.eval_match!r} leaves no files for training: every path "
+                f"contains it, for example {valid[0]}; set a string that only the paths of "
+                "validation files have"
             )
         if not valid and not settings.eval_path and spec.needs_validation:
             raise UserError(f"[data.eval_match] {settings.eval_match!r} leaves no files for validation")
@@ -107,7 +108,8 @@ def sources_of(settings: DataConfig, *, resumed: bool = False) -> Sources:
     one = only((*train, *valid), settings.format)
     if both:
         warnings.append(
-            f"{len(both)} of the validation files train the run too, {both[0]} first; see data.eval_match"
+            f"{len(both)} of the validation files are also used for training, {both[0]} first; set "
+            "data.eval_match=STRING to exclude files from the training"
         )
     unchecked = [path for path in (*train, *valid) if one.name == "jsonl" and lacks_checksum(path)]
     if unchecked:
@@ -182,9 +184,9 @@ def _note_of(splits: _Splits, settings: DataConfig, valid: tuple[Path, ...]) -> 
     left = [file for file in splits.left if file not in validating]
     if not splits.named or not (left or splits.valid):
         return []
-    parts = [f"{settings.split}: {len(splits.train):,} files train"]
+    parts = [f"{settings.split}: {len(splits.train):,} files for training"]
     if splits.valid:
-        parts.append(f"validation: {len(splits.valid):,} files validate")
+        parts.append(f"validation: {len(splits.valid):,} files for validation")
     if left:
         parts.append(f"left out: {shown(left, folders_in(settings.path))}")
     return [f"by their names, {'; '.join(parts)} ({TAKES_ALL})"]

@@ -171,7 +171,7 @@ def is_streamed(config: Config, source: DocumentSource) -> bool:
 def _file_faults(config: Config, source: DocumentSource, asked: str) -> list[str]:
     texts = source.train
     if not isinstance(texts, TextFiles):
-        return ["stream: expected files of documents, got a reader; set data.cache=full"]
+        return ["stream: expected files of documents, got a reader function; set data.cache=full"]
     if not spec_of(config.data.pipeline).by_number:
         return []
     if texts.bad.drops:

@@ -118,7 +118,9 @@ class Worker:
             return places
         mask = np.fromiter(map(self._encoder.keeps, self._encoder.documents(file)), bool)
         if mask.size != len(places):
-            raise FormatError(str(path), 0, f"expected {len(places)} documents, got {mask.size}: it changed")
+            raise FormatError(
+                str(path), 0, f"expected {len(places)} documents, got {mask.size}: the file changed"
+            )
         kept: Array = places[mask]
         return kept
 

@@ -71,7 +71,8 @@ def _started(options: dict[str, int]) -> Child:
         return Child(_PROGRAM, [json.dumps(told)], hears_errors=True, buffered=False)
     except OSError as e:
         raise UserError(
-            f"[data.tokenizer] bpe: expected a Python to train it in, got {sys.executable!r}: {e.strerror}"
+            "[data.tokenizer] bpe: expected a Python interpreter that can be started, got "
+            f"{sys.executable!r}: {e.strerror}"
         ) from None
 
 

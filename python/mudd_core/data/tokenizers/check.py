@@ -69,7 +69,7 @@ class _Checker:
 
     def check(self, data: bytes) -> TokenizerJson:
         if len(data) > MAX_BYTES:
-            raise self.bad(f"{len(data)} bytes, at most {MAX_BYTES} are read")
+            raise self.bad(f"{len(data)} bytes; at most {MAX_BYTES} are allowed")
         try:
             parsed = json.loads(data.decode("utf-8"), object_pairs_hook=self.unique)
         except UnicodeDecodeError as e:
@@ -80,7 +80,7 @@ class _Checker:
             raise self.bad(f"nested deeper than {MAX_DEPTH}") from None
         top: Json = parsed
         if not isinstance(top, dict):
-            raise self.bad("the top is not an object")
+            raise self.bad("the top level is not an object")
         self._rules(top)
         content: TokenizerJson = parsed
         return content
@@ -118,7 +118,8 @@ class _Checker:
                     pattern = value.get("Regex")
                     if isinstance(pattern, str) and len(pattern) > MAX_PATTERN:
                         raise self.bad(
-                            f"a regular expression of {len(pattern)} characters, at most {MAX_PATTERN}"
+                            f"a regular expression of {len(pattern)} characters; at most "
+                            f"{MAX_PATTERN} are allowed"
                         )
                     below.extend(v for v in value.values() if isinstance(v, dict | list))
                 elif isinstance(value, list):
@@ -145,7 +146,7 @@ class _Checker:
     def model(self, model: object) -> dict[str, int]:
         """Check the model and return token -> id."""
         if not isinstance(model, dict):
-            raise self.bad("no model")
+            raise self.bad("model is not an object")
         kind = model.get("type")
         if kind not in MODELS:
             raise self.bad(f"model type {kind!r}, expected one of {', '.join(MODELS)}")
@@ -164,14 +165,15 @@ class _Checker:
             self.merges(model, ids)
             if model.get("dropout"):
                 raise self.bad(
-                    f"model.dropout is {model['dropout']!r}: it would give other ids at every call; make it null"
+                    f"model.dropout is {model['dropout']!r}: every call would return other ids; set "
+                    "it to null"
                 )
         return ids
 
     def unigram(self, model: JsonObject) -> dict[str, int]:
         vocab = model.get("vocab")
         if not isinstance(vocab, list) or len(vocab) >= MAX_VOCABULARY:
-            raise self.bad("model.vocab is not a list of a sane length")
+            raise self.bad("model.vocab is not a list, or its length is out of range")
         ids: dict[str, int] = {}
         for i, item in enumerate(vocab):
             if not isinstance(item, list) or len(item) != 2 or not isinstance(item[1], int | float):

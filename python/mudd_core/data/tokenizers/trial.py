@@ -71,7 +71,8 @@ def try_in_child(data: bytes, file: str) -> None:
         raise _refused(file, f"it takes longer than {seconds} s") from None
     except OSError as e:
         raise UserError(
-            f"[data.tokenizer] {file}: expected a Python to try it in, got {sys.executable!r}: {e.strerror}"
+            f"[data.tokenizer] {file}: expected a Python interpreter that can be started, got "
+            f"{sys.executable!r}: {e.strerror}"
         ) from None
     if code := child.code():
         reason = _reason(

@@ -71,7 +71,7 @@ def _tracker(name: str, default: str, path: str) -> Row:
         default,
         path,
         "log.wandb",
-        text="turns the tracker on if typed",
+        text="setting it turns Weights & Biases on",
         convert=lambda values: {path: str(values[name]), "log.wandb": "online"},
     )
 

@@ -54,9 +54,10 @@ def with_evaluation(
     whole = int(size * typed / of_a_device)
     result[EVAL_BATCH] = replace(evaluated, value=whole, word=train.word)
     return result, (
-        f"{train.word}: one device here, so an update has {sequences(int(typed))}, {float(typed / of_a_device):g} "
-        f"times the {float(of_a_device):g} of {train.file or 'the file'}; an evaluation batch is scaled alike and has "
-        f"{whole:,}: type {EVAL_BATCH} for another size"
+        f"{train.word}: one device here, so an update has {sequences(int(typed))}, "
+        f"{float(typed / of_a_device):g} times the {float(of_a_device):g} of "
+        f"{train.file or 'the file'}; an evaluation batch is scaled in the same way to {whole:,}; "
+        f"set {EVAL_BATCH} for another size"
     )
 
 

@@ -93,7 +93,9 @@ Typed = dict[str, tuple[str, str]]  # key -> (argument, value)
 def _page(yml: Yml) -> str:
     """Return a hint that names the page with the keys of a base file."""
     name = "muddformer" if yml.values.get(BLOCK, "llama2") == "llama2" else "tokenformer"
-    return f"; docs/coming-from/{name}.md has the keys, and our fields are section.field=value"
+    return (
+        f"; docs/coming-from/{name}.md lists the keys; fields of mudd_core are typed as section.field=value"
+    )
 
 
 def _split(asked: CommandLine, rows: Mapping[str, Row], page: str) -> tuple[Typed, list[str], list[str]]:
@@ -171,7 +173,8 @@ def _leave_out_foreign(settings: dict[str, Setting], yml: Yml) -> list[str]:
             notes.append(f"{setting.word}: has no effect: only other classes have this key")
         elif is_default_of(block, name, setting.value):
             notes.append(
-                f"{setting.word}: this is the default of the program, which reads it for other models"
+                f"{setting.word}: this is the default of the original program, which reads it for "
+                "other models only"
             )
         else:
             raise UserError(f"[{_GRAMMAR}] {setting.word}: {yml.files[0]} ({BLOCK} {block}) has no such key")

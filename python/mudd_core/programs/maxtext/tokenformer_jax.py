@@ -72,7 +72,8 @@ class TokenFormerJax(System[TokenFormerConfig]):
         tied = "decoder/logits_dense/kernel" not in shapes
         if read.flag("logits_via_embedding", tied) != tied:
             raise ValueError(
-                "[tokenformer_jax] logits_via_embedding: the weights say otherwise (logits_dense)"
+                "[tokenformer_jax] logits_via_embedding: the setting does not match the weights "
+                "(logits_dense)"
             )
         positions, longest = _positions(read, shapes)
         found = {"base_emb_dim": width, "vocab_size": vocab, "base_num_decoder_layers": block["n_layer"]}

@@ -78,7 +78,9 @@ class TokenFormerNeox(System[TokenFormerConfig]):
         }
         tied = f"{prefix}{layers + 4}.final_linear.weight" not in shapes
         if read.flag("no_weight_tying", not tied) == tied:
-            raise ValueError("[tokenformer_neox] no_weight_tying: the weights say otherwise (final_linear)")
+            raise ValueError(
+                "[tokenformer_neox] no_weight_tying: the setting does not match the weights (final_linear)"
+            )
         layers = layers_in("tokenformer_neox", layers)
         heads = read.whole("num_attention_heads")
         read.agree({"num_layers": layers, "hidden_size": width, **slots})

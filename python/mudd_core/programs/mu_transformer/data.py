@@ -81,7 +81,8 @@ def _look_for_dataset(data: DefaultData, name: str, variant: str, run: Config | 
         here,
         {DATASET, VARIANT},
         f"the config's data set {name} ({variant}) is on this machine and is used",
-        f"the config's data set {name} ({variant}) is not on this machine: neither the folder {name} nor HF_HOME has it"
+        f"the config's data set {name} ({variant}) is not on this machine and is not used: neither "
+        f"the folder {name} nor HF_HOME has it"
         if run is None
         else f"the run continues without the config's data set {name} ({variant}), as it started",
     )
@@ -95,7 +96,8 @@ def _look_for_tokenizer(data: DefaultData, name: str, run: Config | None) -> Non
         here,
         {TOKENIZER},
         f"the config's tokenizer {name} is on this machine and is used",
-        f"the config's tokenizer {name} is not on this machine: neither the folder {name} nor HF_HOME has it"
+        f"the config's tokenizer {name} is not on this machine and is not used: neither the folder "
+        f"{name} nor HF_HOME has it"
         if run is None
         else f"the run continues without the config's tokenizer {name}, as it started",
     )

@@ -172,7 +172,7 @@ def _settings(file: _File, typed: Typed, rows: Mapping[str, Row]) -> dict[str, S
             setting = replace(setting, value=1)
         settings[name] = setting
     if keys.OLD_RATE in typed and keys.RATE in typed:
-        raise UserError(f"[{_GRAMMAR}] {keys.OLD_RATE} is the old name of {keys.RATE}; give one of them")
+        raise UserError(f"[{_GRAMMAR}] {keys.OLD_RATE} is the old name of {keys.RATE}; type only one of them")
     return settings
 
 

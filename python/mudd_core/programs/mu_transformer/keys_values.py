@@ -117,7 +117,7 @@ def same(name: str, path: str, kind: type) -> Convert:
         if kind is int:
             return {path: whole(values, name)}
         if not isinstance(value, kind):
-            wanted = "true or false" if kind is bool else "a word"
+            wanted = "true or false" if kind is bool else "a string"
             raise ValueError(f"{name}: expected {wanted}, got {value!r}")
         return {path: bool(value) if kind is bool else str(value)}
 

@@ -99,7 +99,7 @@ class MuTransformer(System[MupConfig]):
             if getattr(model, name) not in choices
         ] or model_faults(model)
         if model.norm_gains and model.qk_norm and model.norm_gains_type == "vector" and width != model.d_head:
-            faults.append("norm_gains: with qk_norm its vectors of d_model gains work for one head only")
+            faults.append("norm_gains: with qk_norm its vectors of d_model gains work with one head only")
         if faults:
             raise ValueError(f"[mu_transformer] {faults[0]}")
         return model

@@ -173,8 +173,9 @@ def _refuse_adapters(model: Model, config: Config) -> None:
     """
     if model.lora is not None or config.tune.method == "lora":
         raise UserError(
-            "[Trainer] model: expected none for adapters, whose base the run reads itself; save it with "
-            "model.save(FOLDER), and set tune.method=lora and start.load_parameters_path=FOLDER"
+            "[Trainer] model: expected none for adapters, because the run reads the base model "
+            "itself; save the base with model.save(FOLDER), and set tune.method=lora and "
+            "start.load_parameters_path=FOLDER"
         )
 
 

@@ -97,8 +97,9 @@ def load_base(config: Config, model: Model, folder: RunFolder | None) -> Base:
     source = read_source(path)
     if source.config is not None and source.config.tune.method == "lora":
         raise UserError(
-            f"[start] load_parameters_path: expected a whole model, got {path}, whose checkpoints hold adapters alone; "
-            f"give its base, {source.config.start.load_parameters_path}, or export the run merged first"
+            f"[start] load_parameters_path: expected a whole model, got {path}, whose checkpoints "
+            f"contain only adapters; name its base, {source.config.start.load_parameters_path}, or "
+            "first export the whole model: launch.py export --merged"
         )
     weights = {name: tensor for name, tensor in source.tensors.items() if is_weight(name)}
     rounded, lent = 0, model.store.lent
@@ -182,6 +183,7 @@ def require_base(base: Base, state: Json, place: Path) -> None:
         raise FormatError(str(place), 0, "state: the base of the adapters is missing")
     if sha256 != base.sha256:
         raise UserError(
-            f"[lora] {_FIELD}: expected the base of these adapters, {saved.get('path')} (SHA-256 {sha256[:12]}), got "
-            f"{base.path} ({base.sha256[:12]}); bring that one back, or name its place with --{_FIELD}=FOLDER"
+            f"[lora] {_FIELD}: expected the base of these adapters, {saved.get('path')} (SHA-256 "
+            f"{sha256[:12]}), got {base.path} ({base.sha256[:12]}); restore that base, or name its "
+            f"new place with --{_FIELD}=FOLDER"
         )

@@ -44,8 +44,8 @@ def real_rows(name: str, stored: int, slot_number: int) -> int:
     rows = slot_number * (4 if ".ffn." in name else 1)
     if rows > stored:
         raise UserError(
-            f"[start] load_parameters_path_slot_number: expected at most what is stored, got {rows} slots for "
-            f"'{name}', which has {stored}"
+            "[start] load_parameters_path_slot_number: expected at most the stored slots, got "
+            f"{rows} for '{name}', which has {stored}"
         )
     return rows
 
@@ -60,8 +60,8 @@ def grown(name: str, old: Array, fresh: Array, slot_number: int) -> Array:
     rows = real_rows(name, old.shape[0], slot_number)
     if old.shape[1:] != fresh.shape[1:] or rows > fresh.shape[0]:
         raise UserError(
-            f"[start] {name}: expected at most {fresh.shape[0]} slots of {fresh.shape[1:]}, got {rows} of "
-            f"{old.shape[1:]}; only the number of slots may differ, and only grow"
+            f"[start] {name}: expected at most {fresh.shape[0]} slots of {fresh.shape[1:]}, got "
+            f"{rows} of {old.shape[1:]}; only the number of slots may differ, and it can only grow"
         )
     result = np.array(fresh)
     result[:rows] = dtypes.as_float32(old[:rows])
@@ -153,14 +153,14 @@ def start_from(
     text = take_start(config, model, source)
     if start.keep_optimizer:
         _take_state(engine, model.config, source, start.load_parameters_path_slot_number)
-    text += ", the optimizer's state taken over" if start.keep_optimizer else ""
+    text += ", with the state of the optimizer" if start.keep_optimizer else ""
     if not start.keep_step:
         return text, source
     if source.step > config.train.steps:
         raise UserError(
             f"[start] keep_step: {source.path} is after the last step of this run, train.steps={config.train.steps}"
         )
-    return f"{text}, on from step {source.step}", source
+    return f"{text}, continued from step {source.step}", source
 
 
 def _take_state(engine: LoopEngine, model: ModelConfig, source: Source, slot_number: int) -> None:
@@ -182,11 +182,15 @@ def _state_of(
     if name not in source.tensors:
         if name.partition("/")[0] in kept:  # the parameter was frozen in the source
             return fresh()
-        raise UserError(f"[start] {source.path}: '{name}' is missing; the optimizers differ")
+        raise UserError(
+            f"[start] {source.path}: '{name}' is missing, because the optimizers differ; set "
+            "start.keep_optimizer=false"
+        )
     old, parameter = source.tensors[name], name.partition("/")[2]
     if old.dtype != part.array.dtype:
         raise UserError(
-            f"[start] {name}: expected {part.array.dtype}, got {old.dtype}; the optimizers differ"
+            f"[start] {name}: expected {part.array.dtype}, got {old.dtype}, because the optimizers "
+            "differ; set start.keep_optimizer=false"
         )
     if grows(model, parameter):
         return grown(name, np.asarray(old), fresh(), slot_number)

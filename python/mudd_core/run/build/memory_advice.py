@@ -13,8 +13,8 @@ from mudd_core.config.fields import replace_path
 from mudd_core.config.train import MICRO_BATCH_SIZE
 
 SMALLER = (
-    "no batch is small enough, as weights, gradients and moments do not shrink with it: take a smaller model "
-    "(model.d_model, model.n_layer, data.vocab_size) or a machine with more memory"
+    "no batch is small enough, because weights, gradients and moments do not shrink with it: use a "
+    "smaller model (model.d_model, model.n_layer, data.vocab_size) or a machine with more memory"
 )
 NONE_FITS = (
     "no setting makes this model fit, not even a first moment in bf16 (weights and gradients are fp32)"

@@ -102,8 +102,8 @@ def plan_text(
             for note in (trained_note(model.store, config.tune), stored_note(model.store))
             if note
         ),
-        f"  FLOPs         {flops_text(flops)} a token, {flops_text(flops * tokens)} a step of {tokens:,} tokens"
-        + ("" if steps is None else f", {flops_text(flops * tokens * steps)} in all"),
+        f"  FLOPs         {flops_text(flops)} per token, {flops_text(flops * tokens)} per step of "
+        f"{tokens:,} tokens" + ("" if steps is None else f", {flops_text(flops * tokens * steps)} in all"),
         *([] if place.world == 1 else [f"  ranks         {place.text(config)}"]),
         *_memory_lines(plan, {"program": program, **own}, node_memory, command),
         *_first_start_lines(build, program),
@@ -180,17 +180,18 @@ def _time_lines(config: Config, folder: RunFolder, flops: float, place: Place) -
         f"                ({source}); validation and saving are not in it",
     ]
     if nodes > 1:
-        lines.append(f"                {nodes} nodes like this one; what their messages take is not in it")
+        lines.append(f"                {nodes} nodes like this one; the time of their messages is not in it")
     if steps is None and ends_with_data(config):
         lines.append(
-            f"  steps         those that the data have (data.epochs={config.data.epochs}), at most "
-            f"{config.train.steps:,}; a start counts them"
+            f"  steps         as many as the data have (data.epochs={config.data.epochs}), at most "
+            f"{config.train.steps:,}; the start of the run counts them"
         )
     elif steps is None:
         epochs = config.train.epochs
         passes = f"{epochs} passes" if epochs > 1 else "one pass"
         lines.append(
-            f"  steps         {passes} over the training sequences (train.epochs); a start counts them"
+            f"  steps         {passes} over the training sequences (train.epochs); the start of the "
+            "run counts them"
         )
     return lines
 

@@ -60,7 +60,7 @@ def fraction_of_peak(config: Config, run: RunFolder) -> tuple[float, str]:
             return fractions[
                 len(fractions) // 2
             ], f"measured by the run {folder}, of the same width and batch"
-    return _ASSUMED, "no run of this width and batch measured yet: half of the peak assumed"
+    return _ASSUMED, "no run of this width and batch was measured yet, so half of the peak is assumed"
 
 
 def _measured(run: RunFolder) -> Iterator[RunFolder]:

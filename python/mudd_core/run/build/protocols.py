@@ -74,8 +74,9 @@ def batches_of(
         if records:
             raise UserError(f"[eval.batch_size] {fewer_than_a_batch(config, records)}")
         raise UserError(
-            "[data.eval_path] expected validation files, got none; give data.eval_path, or data.eval_match=TEXT "
-            "(eval_split=TEXT in MaxText's commands) for those of data.path whose path holds it"
+            "[data.eval_path] expected validation files, got none; set data.eval_path=FILES, or set "
+            "data.eval_match=TEXT (eval_split=TEXT in MaxText's commands) to use the files of "
+            "data.path with TEXT in their path"
         )
     batches = (rows.arrays(index * size, size) for index in range(batch_count(config, rows.rows)))
     if limit and _row_is_document(protocol):
@@ -88,10 +89,9 @@ def batches_of(
 def fewer_than_a_batch(config: Config, records: int) -> str:
     """Return a message that no group of validation files has a whole batch. records: in all files."""
     return (
-        f"expected a whole batch of {validation_batch(config)} records in a group of validation files, got "
-        f"{records:,} records in all; "
-        "lower eval.batch_size (eval_per_device_batch_size in MaxText's commands), or set eval.protocol=pile, which "
-        "validates part-batches too"
+        f"expected a whole batch of {validation_batch(config)} records in a group of validation "
+        f"files, got {records:,} records in all; lower eval.batch_size (eval_per_device_batch_size "
+        "in MaxText's commands), or set eval.protocol=pile, which also validates incomplete batches"
     )
 
 

@@ -23,7 +23,7 @@ def recipe_note(config: Config) -> str:
         named.append(f"the tokenizer {data.recipe_tokenizer}")
         trained = f"a BPE vocabulary of {data.vocab_size:,} trained on the run's text"
         used.append("raw bytes" if data.tokenizer == "bytes" else trained)
-        why.append("a loss is a mean over tokens, and another tokenizer cuts the text into others")
+        why.append("a loss is a mean over tokens, and another tokenizer splits the text into other tokens")
         give.append("data.tokenizer=FOLDER/tokenizer.json")
     if not named:
         return ""

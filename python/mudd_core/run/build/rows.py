@@ -30,12 +30,10 @@ def training_rows(config: Config, text: Prepared) -> Rows:
     rows, train = text.rows("train", row_shape(config)), config.train
     whole = rows.batches(config.data.epochs) if config.data.epochs else None
     if whole is not None and whole < (1 if train.to_data_end else train.steps):
-        way_out = (
-            f"set train.steps={whole} or data.epochs=0" if whole else "take a smaller batch or more data"
-        )
+        way_out = f"set train.steps={whole} or data.epochs=0" if whole else "use a smaller batch or more data"
         raise UserError(
-            f"[data.epochs] {config.data.epochs} passes have {whole:,} batches of {train.batch_size} rows, and "
-            f"train.steps={train.steps} needs more; {way_out}"
+            f"[data.epochs] {config.data.epochs} passes have {whole:,} batches of {train.batch_size} "
+            f"sequences, and train.steps={train.steps} needs more; {way_out}"
         )
     if config.data.repeat_batch:
         if rows.core is None:
@@ -80,7 +78,8 @@ def validation_batches(config: Config, text: Prepared) -> Iterator[Mapping[str, 
 
 
 _MATCH = (
-    "data.eval_match=TEXT (eval_split=TEXT in MaxText's commands) for those of data.path whose path holds it"
+    "set data.eval_match=TEXT (eval_split=TEXT in MaxText's commands) to use the files of data.path "
+    "with TEXT in their path"
 )
 
 
@@ -102,9 +101,10 @@ def no_validation(config: Config, records: int) -> str:
         raise UserError(f"[eval.batch_size] {needs} needs validations: {fewer_than_a_batch(config, records)}")
     if needs:
         raise UserError(
-            f"[data.eval_path] {needs} needs validation files, got none; give data.eval_path, or {_MATCH}"
+            f"[data.eval_path] {needs} needs validation files, got none; set data.eval_path=FILES, "
+            f"or {_MATCH}"
         )
     if records:
         return f"the run trains without validation: {fewer_than_a_batch(config, records)}"
-    why = f"no path of {data.path} holds {data.eval_match!r} (data.eval_match)" if data.eval_match else ""
+    why = f"no path of {data.path} contains {data.eval_match!r} (data.eval_match)" if data.eval_match else ""
     return f"the run trains without validation: {why or 'neither data.eval_path nor data.eval_match is set'}"

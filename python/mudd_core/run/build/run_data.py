@@ -48,8 +48,9 @@ def add_text(
     have = components.model.config.vocab_size
     if text.vocab_size > have:
         raise UserError(
-            f"[train] model: expected a vocabulary of at least the tokenizer's {text.vocab_size}, got {have}; "
-            "give each step its batch, or set data.tokenizer to the model's own"
+            f"[train] model: expected a vocabulary of at least {text.vocab_size}, the size of the "
+            f"tokenizer, got {have}; pass a batch to each step, or set data.tokenizer to the "
+            "tokenizer of the model"
         )
     components.engine.batcher = training_rows(config, text)
     return with_text(components, config, text)
@@ -111,7 +112,8 @@ def with_steps(config: Config, fingerprint: str | None, ranks: Ranks) -> Config:
     rows = found.rows
     if rows < train.batch_size:
         raise UserError(
-            f"[train.epochs] expected at least a batch of {train.batch_size} rows, got {rows}; lower train.batch_size"
+            f"[train.epochs] expected at least a batch of {train.batch_size} sequences, got {rows}; "
+            "lower train.batch_size"
         )
     steps = train.epochs * (rows // train.batch_size)
     if isinstance(found, PackedRows) and config.data.epochs == train.epochs:

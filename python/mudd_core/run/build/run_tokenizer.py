@@ -48,8 +48,8 @@ def text_bytes_per_target(
         counted = targets[targets >= 0]
         if counted.size and (largest := int(counted.max())) >= tokenizer.vocab_size:
             raise UserError(
-                f"[report] --tokenizer: expected the tokenizer of the held-out ids, which reach {largest:,}, got one "
-                f"of {tokenizer.vocab_size:,} ids"
+                "[report] --tokenizer: expected the tokenizer of the validation ids, which go up to "
+                f"{largest:,}, got a tokenizer of {tokenizer.vocab_size:,} ids"
             )
         count += counted.size
         size += sum(len(decoded(int(i)).encode()) for i in counted if i != tokenizer.eos_id)

@@ -46,8 +46,8 @@ def load_run(
     text = shared_data(pipelines.prepare, config, data_fingerprint(facts) or None, ranks)
     if facts.get(SEAL_FACT, text.seal) != text.seal and seal_fact(text):
         raise UserError(
-            f"[data] the token cache {text.fingerprint} is not the one that {folder} was trained with: saved seal "
-            f"{facts[SEAL_FACT]!r}, now {text.seal!r}; bring the old one back"
+            f"[data] the token cache {text.fingerprint} is not the token cache that {folder} was "
+            f"trained with: saved seal {facts[SEAL_FACT]!r}, now {text.seal!r}; restore the old cache"
         )
     model, found = model_of_run(config, folder, step, vocab_size=text.vocab_size, ranks=ranks)
     train = config.train
@@ -141,5 +141,5 @@ def _saved_vocabulary(config: Config, facts: JsonObject, folder: RunFolder) -> i
     saved = facts.get("vocab_size")
     size = saved if isinstance(saved, int) and saved else config.model.vocab_size
     if size < 1:
-        raise FormatError(str(folder.run_file), 0, "member 'vocab_size': expected 1 or more, got none")
+        raise FormatError(str(folder.run_file), 0, "key 'vocab_size': expected 1 or more, got none")
     return size

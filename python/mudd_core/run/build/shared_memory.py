@@ -32,7 +32,7 @@ def fit_node(plan: MemoryPlan, ranks: Ranks) -> str:
         private = replace(plan, place=Place(comm.world, 1)).bytes()
         memory.require(
             on_a_node * sum(private.values()),
-            f"training by {on_a_node} ranks with private weights",
+            f"training with {on_a_node} ranks that have private weights",
             lambda _: f"/dev/shm of {-(-need // MIB)} MiB lets them share (docker run --shm-size=...)",
         )
 

@@ -68,7 +68,8 @@ def run_and_step(path: Path, state: bool) -> tuple[RunFolder | None, int]:
         return run, -1 if step is None else step
     if state:
         raise UserError(
-            f"[start] {path}: expected a work directory or a step of one, for the optimizer's state"
+            f"[start] {path}: expected a work directory or one of its step folders, which contain "
+            "the state of the optimizer"
         )
     return None, -1
 
@@ -78,8 +79,8 @@ def check_source(path: str | Path, *, state: bool = False) -> None:
     path = step_folder(local(path, _WHAT))
     if not path.exists():
         raise UserError(
-            f"[start] load_parameters_path: expected a work directory, a step folder of one or a safetensors file, "
-            f"got '{path}', which does not exist"
+            "[start] load_parameters_path: expected a work directory, one of its step folders or a "
+            f"safetensors file, got '{path}', which does not exist"
         )
     if (theirs := reader_state_of(path)) is not None and not _is_ours(path):
         raise UserError(f"{_WHAT}: {original_run_text(path, theirs)}")
@@ -157,8 +158,8 @@ def fetch_start(config: Config) -> None:
             raise UserError(f"{_WHAT}: {original_run_text(run)}")
         raise UserError(
             f"{_WHAT}: expected a work directory of this program at '{run}', got "
-            f"{', '.join(sorted(names)[:3]) or 'nothing'}; copy safetensors to a folder here and give that folder"
-            f"{'; ' + SHARDED if any(map(is_sharded, names)) else ''}"
+            f"{', '.join(sorted(names)[:3]) or 'nothing'}; copy its safetensors files to a local "
+            f"folder and pass that folder{'; ' + SHARDED if any(map(is_sharded, names)) else ''}"
         )
     fetch_run(RunFolder(mirror_folder(run), run))
 
@@ -197,7 +198,8 @@ def check_start(config: Config, folder: RunFolder | None = None) -> None:
     path = base_path(config, folder)
     if config.tune.method == "lora" and folder is not None and folder.has_identity and not path.exists():
         raise UserError(
-            f"{_WHAT}: the base of {folder} was {path}, which does not exist; name its new place with "
-            "--start.load_parameters_path=FOLDER (tune: --base=FOLDER), which is compared by SHA-256"
+            f"{_WHAT}: the base of {folder} was {path}, which does not exist; name its new place "
+            "with --start.load_parameters_path=FOLDER (tune: --base=FOLDER), whose files are "
+            "compared by SHA-256"
         )
     check_source(path, state=config.start.keep_optimizer)

@@ -79,9 +79,10 @@ def require_same_ids(
     """
     if not same_ids(source.found, own):
         raise UserError(
-            f"[start] data.tokenizer: expected the tokenizer of the weights in {path}, {_described(source.found)}, got "
-            f"{name}, {_described(own)}, whose ids mean something else; leave data.tokenizer out to use the "
-            f"weights' own ({source.name}){way_out}"
+            f"[start] data.tokenizer: expected the tokenizer of the weights in {path}, "
+            f"{_described(source.found)}, got {name}, {_described(own)}, which assigns other tokens "
+            "to the ids; leave data.tokenizer out to use the tokenizer of the weights "
+            f"({source.name}){way_out}"
         )
 
 
@@ -107,8 +108,9 @@ def _described(tokenizer: TokenizerSource) -> str:
 
 def _unknown(config: Config) -> str:
     return (
-        f"[start] {config.start.load_parameters_path} names no tokenizer: a bpe trained on the text of this run is "
-        "taken for theirs; set data.tokenizer to the one that the weights were trained with"
+        f"[start] {config.start.load_parameters_path} names no tokenizer, so a BPE tokenizer is "
+        "trained on the text of this run; set data.tokenizer to the tokenizer that the weights were "
+        "trained with"
     )
 
 

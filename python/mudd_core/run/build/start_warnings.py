@@ -31,8 +31,8 @@ def of_threads(threads: int) -> list[str]:
     if threads <= cores:
         return []
     return [
-        f"[train.threads] {threads} threads share {cores} usable core{'s' * (cores > 1)}, which is slower than one "
-        f"thread a core; set train.threads={cores} (or OMP_NUM_THREADS)"
+        f"[train.threads] {threads} threads share {cores} usable core{'s' * (cores > 1)}, which is "
+        f"slower than one thread per core; set train.threads={cores} (or OMP_NUM_THREADS)"
     ]
 
 
@@ -40,7 +40,7 @@ def of_saving(config: Config) -> list[str]:
     """Return a warning if a stop would lose updates."""
     if config.train.save:
         return []
-    return ["[train.save] no checkpoint is written: a run that is stopped starts again from its first update"]
+    return ["[train.save] no checkpoint is written: after a stop, the run starts again from step 0"]
 
 
 def of_warm_up(config: Config) -> list[str]:
@@ -77,8 +77,8 @@ def many_epochs(config: Config, steps: int, there: int, about: str = "") -> list
     if epochs <= MANY_EPOCHS or train.epochs:  # a typed number of epochs is intended
         return []
     return [
-        f"[data] the run reads {read:,} tokens, the text has {about}{there:,}: {about}{epochs:,.1f} epochs over "
-        "the same text; use more text or fewer train.steps"
+        f"[data] the run reads {read:,} tokens, but the text has only {about}{there:,}, so it is read "
+        f"{about}{epochs:,.1f} times; use more text or fewer train.steps"
     ]
 
 

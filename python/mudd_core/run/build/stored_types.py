@@ -80,8 +80,9 @@ def require_types(model: Model, config: Config) -> None:
     for name, kind in frozen_types(model.store, config, {}, resumed=False).items():
         if (has := model.store.describe(name)["stored"]) != kind:
             raise UserError(
-                f"[config] train.frozen_dtype: expected the types of the given model, got {kind} for '{name}', "
-                f"which is in {has}; make the model with mc.Model(..., stored={{name: '{kind}'}})"
+                f"[config] train.frozen_dtype: expected the types of the given model, got {kind} for "
+                f"'{name}', which is in {has}; create the model with mc.Model(..., stored={{name: "
+                f"'{kind}'}})"
             )
 
 

@@ -32,8 +32,8 @@ def asked_run(
         return _named(config), workdir
     if workdir is not None:
         raise UserError(
-            f"[Trainer] workdir: expected none with {path}, the folder of a run, got '{workdir}'; leave it out, or "
-            "give a config and the new folder"
+            f"[Trainer] workdir: expected none with {path}, the folder of a run, got '{workdir}'; "
+            "leave workdir out, or pass a config and the new folder"
         )
     _require_registered(run)
     run_copies(run)
@@ -81,6 +81,7 @@ def _require_registered(run: RunFolder) -> None:
         require_registered(source.registers, source.file)
     except UserError:
         raise UserError(
-            f"[Trainer] config: expected the config of {run.path}, whose data need what its file registers; type "
-            f"mc.Trainer(mc.load_config('{source.file}'), '{run.path}')"
+            f"[Trainer] config: expected the config of {run.path}, because its data need a function "
+            f"that the config file registers; type mc.Trainer(mc.load_config('{source.file}'), "
+            f"'{run.path}')"
         ) from None

@@ -55,8 +55,9 @@ class LearningWatch:
             self._say(
                 "gradient",
                 record.step,
-                "the gradient is exactly 0, so nothing is learned from this batch: no weight that trains reaches the "
-                f"loss, or activations are saturated; {_RATE}, and check train.trainable",
+                "the gradient is exactly 0, so nothing is learned from this batch: the loss does "
+                f"not depend on the weights that train, or activations are saturated; {_RATE}, and "
+                "check train.trainable",
             )
         if logged:
             self._losses.append((record.step, record.loss - record.metric("aux_loss", 0.0)))
@@ -67,7 +68,10 @@ class LearningWatch:
         """Check a scheduled validation."""
         self._validation = result
         if not result.targets:
-            text = "no target of the validation is in the loss (all are negative), so the loss means nothing"
+            text = (
+                "no target of the validation contributes to the loss (all are negative), so there is no "
+                "validation loss; check the targets of the data"
+            )
             self._say("validation targets", result.step, text)
         elif result.step > self._settled:
             self._compare_validation(result)
@@ -88,8 +92,8 @@ class LearningWatch:
         self._say(
             "targets",
             step,
-            f"no target of {batches} is in the loss (all are negative), so the loss is 0 and nothing is learned; "
-            "check the targets of the data",
+            f"no target of {batches} contributes to the loss (all are negative), so the loss is 0 "
+            "and nothing is learned; check the targets of the data",
         )
 
     def _compare_mean(self, step: int) -> None:
@@ -110,8 +114,9 @@ class LearningWatch:
             self._say(
                 "validation",
                 result.step,
-                f"the validation loss {result.val_loss:.4f} is above {guessing_text(self._vocabulary())}: the training "
-                f"has diverged, or the held-out data differ from the training data; {_RATE}",
+                f"the validation loss {result.val_loss:.4f} is above "
+                f"{guessing_text(self._vocabulary())}: the training has diverged, or the held-out "
+                f"data differ from the training data; {_RATE}",
             )
 
     def _limit(self, settled: bool) -> float:

@@ -59,9 +59,9 @@ class LostSource:
                 return again
             error = again
         raise SourceLostError(
-            f"[data] {error.filename or 'the data'}: {os.strerror(error.errno or 0)} while step {step} was read, "
-            f"{self._retries + 1} times; the run keeps the steps before it: start the same command again when the data "
-            "is back (data.retries)"
+            f"[data] {error.filename or 'the data'}: {os.strerror(error.errno or 0)} while step "
+            f"{step} was read, {self._retries + 1} times; earlier steps are saved: start the same "
+            "command again when the data are back (data.retries)"
         )
 
     def _read_anew(self, read: Callable[[], Result]) -> Result:

@@ -160,6 +160,6 @@ def require_finite(parts: list[StatePart]) -> None:
         if bad.size:
             raise DivergedError(
                 f"[save] '{part.name}': expected finite numbers, got {values[bad[0]]} at element "
-                f"{part.begin + int(bad[0]):,} ({bad.size:,} in all); nothing was saved. Set the weight again, or make "
-                "a new Trainer, which resumes from the last checkpoint"
+                f"{part.begin + int(bad[0]):,} ({bad.size:,} in all); nothing was saved. Set the "
+                "weight again, or create a new Trainer, which resumes from the last checkpoint"
             )

@@ -295,7 +295,7 @@ class Trainer(Hinted):
     def _require_open(self) -> None:
         if self._closed:
             folder = self._run.store.folder if self._run.store is not None else None
-            way_out = f"mc.Trainer('{folder}') continues its run" if folder else "make a new one"
+            way_out = f"mc.Trainer('{folder}') continues its run" if folder else "create a new Trainer"
             raise UserError(f"[Trainer] this Trainer is closed; {way_out}")
 
     def __enter__(self) -> Trainer:

@@ -45,7 +45,8 @@ class UpdateGuard:
         """Raise DivergedError if the engine's weights or moments are not finite."""
         if self.spoilt:
             raise DivergedError(
-                "[train] weights or moments are not finite: neither trained further nor saved; make a new Trainer"
+                "[train] weights or moments are not finite, so they are neither trained nor saved; "
+                "create a new Trainer"
             )
 
     def limits(self) -> tuple[float, float] | None:
@@ -69,7 +70,7 @@ class UpdateGuard:
         self.skips_in_row += 1
         if report.spoilt:
             self.spoilt = True
-            return "the update wrote numbers that are not finite"
+            return "the update wrote non-finite weights or moments"
         if report.spike:
             loss, norm = self.limits() or (math.inf, math.inf)
             return (

@@ -83,15 +83,15 @@ class Recovery:
     def _obstacle(self, own_batch: bool) -> str:
         """Return the reason why the run cannot go back; empty if it can."""
         if self._store is None:
-            return "without a work directory there is no checkpoint to go back to"
+            return "without a work directory there is no checkpoint to return to"
         if not own_batch:
-            return "a batch that the caller passed cannot be left out"
+            return "the caller passed the batches, so none can be left out"
         if self._train.rewind == 0:
             return "train.rewind=0 allows no rewind"
         if len(self._guard.rewinds) >= self._train.rewind:
-            return f"the run has gone back {len(self._guard.rewinds)} times already (train.rewind)"
+            return f"the run has already been rewound {len(self._guard.rewinds)} times (train.rewind)"
         if self._guard.anchor is None:
-            return "train.save_every had no checkpoint written before, so there is none to go back to"
+            return "train.save_every has not written a checkpoint yet"
         return ""
 
     def _last_words(self, step: int, report: StepReport, reason: str, where: str, obstacle: str) -> str:
@@ -103,8 +103,8 @@ class Recovery:
             )
         else:
             what = (
-                f"{self._guard.skips_in_row} updates in a row without finite numbers, the last at step {step + 1}; "
-                f"the first bad number is in {where}"
+                f"{self._guard.skips_in_row} updates in a row with non-finite values, the last at "
+                f"step {step + 1}; the first non-finite value is in {where}"
             )
         return (
             f"[train] {what}. Nothing was saved since step {self._state.saved_step}, and {obstacle}; "

@@ -126,9 +126,11 @@ def compare_weights(ranks: Ranks, parts: Iterable[StatePart], step: int, *, cut:
     if not faults:
         return
     message = (
-        f"[ranks] weights: expected the same bytes on all {comm.nodes} nodes after step {step}, got different ones on "
-        f"{'; '.join(faults[:4])}{f' and {len(faults) - 4} more' if len(faults) > 4 else ''}; check the memory of "
-        "that machine, then run the same command again: it resumes from the last checkpoint"
+        f"[ranks] weights: expected the same bytes on all {comm.nodes} nodes after step {step}, got "
+        "different bytes on "
+        f"{'; '.join(faults[:4])}{f' and {len(faults) - 4} more' if len(faults) > 4 else ''}; check "
+        "the memory of that machine, then run the same command again: it resumes from the last "
+        "checkpoint"
     )
     raise reported_once(RuntimeError(message)) if ranks.first else ReportedElsewhereError(0, INTERNAL)
 

@@ -150,8 +150,9 @@ class Ranks:
                 found = other["facts"].get(name)
                 if found != wanted:
                     message = (
-                        f"[ranks] rank {rank} on {other['host']}: {name}: expected {wanted!r} as on rank 0 "
-                        f"({known[0]['host']}), got {found!r}; all ranks need the same"
+                        f"[ranks] rank {rank} on {other['host']}: {name}: expected {wanted!r} as on "
+                        f"rank 0 ({known[0]['host']}), got {found!r}; start all ranks with the same "
+                        "version and environment"
                     )
                     raise (
                         reported_once(UserError(message))

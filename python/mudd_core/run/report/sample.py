@@ -56,7 +56,7 @@ def prompt_ids(model: Model, tokenizer: Tokenizer, prompt: str, settings: Sample
     try:
         prompt.encode()
     except UnicodeEncodeError as error:
-        raise UserError(f"[sample] prompt: expected text in UTF-8: {error}") from error
+        raise UserError(f"[sample] prompt: expected UTF-8 text: {error}") from error
     ids = tokenizer.encode(prompt, bos=settings.bos, special_tokens=settings.special_tokens)
     ids = ids or [tokenizer.eos_id]
     longest = model.config.max_seq_len
@@ -113,10 +113,10 @@ def write_text(
             break
     else:
         if room < settings.max_tokens and settings.window == "stop":
-            way_out = "" if model.config.positions_end else "; sample.window=ring continues"
+            way_out = "" if model.config.positions_end else "; set sample.window=ring to continue"
             note(
-                f"the model's longest sequence of {longest} tokens is full: {room} tokens after a prompt of "
-                f"{len(tokens)}, sample.max_tokens requests {settings.max_tokens}{way_out}"
+                f"stopped at the longest sequence of the model, {longest} tokens: {room} new tokens "
+                f"after a prompt of {len(tokens)}, sample.max_tokens={settings.max_tokens}{way_out}"
             )
     held = "" if stop.found else stop.take(text_of.end())
     if held := held + stop.rest():

@@ -209,7 +209,7 @@ class Screen(Listener):
         self.said(f"warning: step {step}: {place}: {reason}; retry {retry} in {seconds:.0f} s")
 
     def skipped(self, step: int, reason: str, where: str) -> None:
-        bad = f"; the first bad number is in {where}" if where else ""
+        bad = f"; the first non-finite value is in {where}" if where else ""
         self.said(f"step {step}: {reason}; the update is skipped{bad}")
 
     def rewound(self, rewind: Rewind, count: int, allowed: int) -> None:

@@ -46,7 +46,7 @@ def require_tracker(log: LogConfig) -> None:
 def _obstacle() -> str:
     """Return the reason why the server cannot be reached; empty if it can, or if a proxy is set."""
     if not (os.environ.get("WANDB_API_KEY") or (Path.home() / ".netrc").is_file()):
-        return "there is neither WANDB_API_KEY nor ~/.netrc"
+        return "neither WANDB_API_KEY nor ~/.netrc is set"
     if os.environ.get("HTTPS_PROXY") or os.environ.get("https_proxy"):
         return ""
     url = urlsplit(os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai"))
@@ -103,7 +103,7 @@ class Tracker(Listener):
         self._jobs.put(None)
         thread.join(FINISH_SECONDS)
         if thread.is_alive():
-            self._warn(f"it is not done after {FINISH_SECONDS:.0f} s")
+            self._warn(f"it has not finished after {FINISH_SECONDS:.0f} s")
 
     def _warn(self, reason: object) -> None:
         if not self._dead.is_set():
@@ -128,7 +128,7 @@ class Tracker(Listener):
         log = self._config.log
         mode = tracker_mode(log)
         if mode == "online" and (obstacle := _obstacle()):
-            print(f"warning: Weights & Biases: offline, since {obstacle}", file=sys.stderr)
+            print(f"warning: Weights & Biases: offline, because {obstacle}", file=sys.stderr)
             mode = "offline"
         if "WANDB_MODE" in os.environ:
             os.environ["WANDB_MODE"] = mode  # the library rejects an empty value

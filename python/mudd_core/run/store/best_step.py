@@ -35,8 +35,8 @@ def step_asked(text: str | int | None, folder: RunFolder, name: str = "[argument
     found = best_step(folder)
     if found is None:
         raise UserError(
-            f"{name}: expected a run with a checkpoint at a validation, got {folder}, which has none; "
-            "train.keep_best=true keeps one"
+            f"{name}: expected a run with a checkpoint at a validation step, got {folder}, which has "
+            "none; train with train.keep_best=true to keep one"
         )
     return found
 

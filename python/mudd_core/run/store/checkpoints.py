@@ -76,7 +76,11 @@ class Checkpoints:
         """Load the newest step up to `step`, as load_newest does; raise FormatError if there is none."""
         found = self.load_newest(run_id, into, step, comm)
         if found is None:
-            raise FormatError(str(self._folder), 0, f"the checkpoint of step {step}, to go back to, is gone")
+            raise FormatError(
+                str(self._folder),
+                0,
+                f"the checkpoint of step {step}, to which the run should return, is missing",
+            )
         return found
 
     def types(self) -> dict[str, str] | None:

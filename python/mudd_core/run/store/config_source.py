@@ -176,6 +176,7 @@ def require_registered(names: Collection[str], file: str) -> None:
     missing = sorted(set(names) - registrations())
     if missing:
         raise UserError(
-            f"[config] --config: this run needs what {file} registers ({', '.join(missing)}), and a command runs "
-            f"only files that it names; add --config={shlex.quote(file)}"
+            f"[config] --config: this run needs the code that {file} registers "
+            f"({', '.join(missing)}), and a command runs only the files that its arguments name; add "
+            f"--config={shlex.quote(file)}"
         )

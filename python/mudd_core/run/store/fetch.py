@@ -100,7 +100,7 @@ class Fetch:
         ours = self._run.run_file
         if ours.is_file() and read_object(ours).get("run_id") != found:
             raise UserError(
-                f"{_WHAT}: '{self._url}' contains another run than {self._run}; give another --workdir"
+                f"{_WHAT}: '{self._url}' contains another run than {self._run}; type another --workdir"
             )
         return found
 

@@ -100,7 +100,7 @@ class FolderLock:
             self.folder = self.folder.resolved()
             path = self.folder.path
             if path.exists() and not path.is_dir():
-                raise UserError(f"[workdir] {path} is a file; give a folder with --workdir")
+                raise UserError(f"[workdir] {path} is a file; name a folder: --workdir=FOLDER")
             self._refuse_strange()
             self._refuse_foreign()
             self._made = [one for one in (path, *path.parents) if not one.exists()]
@@ -131,8 +131,8 @@ class FolderLock:
             found = (self.folder.path / name).lstat()
             if strange(found):
                 raise UserError(
-                    f"[workdir] {self.folder.path / name}: expected {wanted}, got {shown_kind(found)}; "
-                    "move it away, or give another --workdir"
+                    f"[workdir] {self.folder.path / name}: expected {wanted}, got "
+                    f"{shown_kind(found)}; move it away, or type another --workdir"
                 )
 
     def _refuse_foreign(self) -> None:
@@ -176,12 +176,15 @@ class FolderLock:
         return json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": since, **more}).encode()
 
     def _in_use(self, holder: str) -> InUseError:
-        way_out = "wait for it or give another --workdir"
+        way_out = "wait until it ends, or type another --workdir"
         try:
             who = json.loads(holder)
             name = f"process {who['pid']} on {who['host']} since {who['since']}"
             if (who["pid"], who["host"]) == (os.getpid(), socket.gethostname()):
-                way_out = "that is this very process: close() the Trainer that holds it, or give another work directory"
+                way_out = (
+                    "that is this process: call close() of the Trainer that uses it, or pass another "
+                    "work directory"
+                )
         except (ValueError, KeyError, TypeError, RecursionError):
             name = "another process"
         return InUseError(f"[workdir] {self.folder} is in use by {name}; {way_out}", self.folder)
@@ -205,8 +208,8 @@ class FolderLock:
         """
         if self.closed:
             raise UserError(
-                f"[workdir] {self.folder} is closed for this Trainer, or a later one of this process took it over; "
-                "make a new Trainer"
+                f"[workdir] {self.folder} is closed for this Trainer, or a later Trainer of this "
+                "process uses it; create a new Trainer"
             )
         if self._lease is not None and (other := self._lease.other()):
             raise self._in_use(other.decode("utf-8", "replace"))

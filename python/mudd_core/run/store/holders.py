@@ -93,6 +93,6 @@ def _lock(file: int, folder: RunFolder) -> None:
     except OSError as error:
         if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
             raise UserError(
-                f"[tune] --workdir: {folder} is in use by another tune command, which is about to train; wait for it "
-                "or give another --workdir"
+                f"[tune] --workdir: {folder} is in use by another tune command, which is about to "
+                "train; wait until it ends, or type another --workdir"
             ) from None

@@ -97,7 +97,7 @@ def write_identity(
     write_files(folder, own_code.copies_of(config))
     _replace_facts(folder, saved, run)
     if obstacle := own_code.remember_code(run_id, config):
-        print(f"note: other commands on this run need --trust-code: {obstacle}", file=sys.stderr)
+        print(f"note: other commands on this run need the option --trust-code: {obstacle}", file=sys.stderr)
     Checkpoints(folder).recover()
     return run_id
 
@@ -139,7 +139,9 @@ def unchanged_summary(folder: RunFolder, config: Config, checkpoints: Checkpoint
         return found
     if train.save_policy == "best" and found.best_step is None:  # no validation was finite
         return found
-    print(f"note: {folder} was finished, but its checkpoints are gone: it trains again", file=sys.stderr)
+    print(
+        f"note: {folder} was finished, but its checkpoints are missing, so it trains again", file=sys.stderr
+    )
     return None
 
 
@@ -166,6 +168,6 @@ def require_weights(run: RunFolder) -> None:
     """Raise UserError for a folder of a killed import, in which a start would train random weights."""
     if is_unfinished_import(run):
         raise UserError(
-            f"[workdir] {run} belongs to an interrupted import: it has no checkpoint with the imported weights. "
-            "Repeat that import or tune command, or give another --workdir"
+            f"[workdir] {run} belongs to an interrupted import: it has no checkpoint with the "
+            "imported weights. Repeat that import or tune command, or type another --workdir"
         )

@@ -110,7 +110,7 @@ def read_config_file(folder: RunFolder) -> Config:
     except (TypeError, ArithmeticError) as error:
         raise FormatError(str(file), 0, f"not a config ({error})") from error
     if fault := next(filter(None, map(type_fault, walk(config))), None):
-        raise FormatError(str(file), 0, f"member {fault}")
+        raise FormatError(str(file), 0, f"key {fault}")
     return config
 
 

@@ -24,10 +24,10 @@ def advice(path: str, saved: Config, asked: Config, done: int, program: Sequence
     if differ != ["train.steps"] or steps <= saved.train.steps or not done:
         return as_it_was
     new = in_new_folder(path, saved, steps - done, done, program)
-    text = f"\nTo train on for {steps - done} updates with a separate schedule, in a new folder:\n  {new}"
+    text = f"\nTo train {steps - done} more updates with a new schedule, in a new folder:\n  {new}"
     if not asked.train.extend and may_extend(saved, steps, done):
         line = in_place(path, steps, program)
-        text += f"\nIts schedule allows to go on in place, too:\n  {line}"
+        text += f"\nIts schedule also allows to continue in the same folder:\n  {line}"
     return text
 
 

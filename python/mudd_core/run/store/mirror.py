@@ -117,7 +117,7 @@ class Mirror:
             self._drop_missing()
         except Exception as error:
             reason = f"{self.url}: {str(error) or type(error).__name__}"
-            print(f"warning: {reason}; steps that are gone here stay there for now", file=sys.stderr)
+            print(f"warning: {reason}; steps that were deleted here are still stored there", file=sys.stderr)
 
     def _drop_missing(self) -> None:
         """Remove the steps, each manifest first."""

@@ -8,8 +8,9 @@ from mudd_core.base.members import object_in
 
 READER_STATE = "skip_file_and_step.json"  # in the folder of checkpoints, and in each step's folder
 _WAY_OUT = (
-    "its Orbax checkpoints and its reader's place are not read here. docs/orbax-to-safetensors.md makes a safetensors "
-    "file of its weights: import FILE --system=muddformer_jax --settings=JSON --tokenizer=bytes --workdir=W, then "
+    "its Orbax checkpoints and the position of its data reader cannot be read. Convert its weights "
+    "to a safetensors file as in docs/orbax-to-safetensors.md, then type: import FILE "
+    "--system=muddformer_jax --settings=JSON --tokenizer=bytes --workdir=W, then "
     "load_parameters_path=W with a new run_name, which starts at the first batch"
 )
 

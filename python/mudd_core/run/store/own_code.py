@@ -129,7 +129,7 @@ def _saved(facts: Mapping[str, Json], folder: RunFolder) -> dict[str, _Saved]:
         return {}
     raw, file = facts[MEMBER], folder.run_file
     if not isinstance(raw, dict):
-        raise FormatError(str(file), 0, f"member '{MEMBER}': expected an object")
+        raise FormatError(str(file), 0, f"key '{MEMBER}': expected an object")
     found = {}
     for key in raw.keys() & COPIES.keys():
         one = member(raw, key, dict, file, f"{MEMBER}: ")
@@ -185,14 +185,15 @@ def _copy(folder: RunFolder, facts: Mapping[str, Json], key: str, one: _Saved) -
         raise UserError(f"[resume] {copy}: {error.strerror}; name the file: {key}={one.name}") from error
     if (found := sha256_of(text)) != one.sha256:
         raise UserError(
-            f"[resume] {copy}: expected the run's copy with SHA-256 {one.sha256}, got {found}; bring the old "
-            f"one back, or name a file that has this hash: {key}=FILE.py:{_leaf(one.name)}"
+            f"[resume] {copy}: expected the run's copy with SHA-256 {one.sha256}, got {found}; "
+            "restore the old file, or name a file that has this hash: "
+            f"{key}=FILE.py:{_leaf(one.name)}"
         )
     if not (folder.trusted or has_run(key, found) or _is_of_user(folder, facts, key, found)):
         raise UserError(
-            f"[{key}] {copy}: expected the code of a run that you started on this machine, got a file from elsewhere; "
-            "read it, then add --trust-code (in Python trust_code=True), or name a file of yours that has the same "
-            f"bytes: {key}=FILE.py:{_leaf(one.name)}"
+            f"[{key}] {copy}: expected the code of a run that you started on this machine, got a "
+            "file that was copied here; read it, then add --trust-code (in Python trust_code=True), "
+            f"or name a file of yours that has the same bytes: {key}=FILE.py:{_leaf(one.name)}"
         )
     return text
 
@@ -222,8 +223,8 @@ def require_named_reader(config: Config, words: Sequence[str]) -> None:
     reader = config.data.pipeline
     if split_name(reader) is not None and not named_in(words, READER):
         raise UserError(
-            f"[{READER}] this config needs the code in {reader}, and a command runs only files that it names; add "
-            f"{READER}={reader}"
+            f"[{READER}] this config needs the code in {reader}, and a command runs only the files "
+            f"that its arguments name; add {READER}={reader}"
         )
 
 

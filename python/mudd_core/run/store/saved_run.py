@@ -89,7 +89,7 @@ def named_run(
         if file is None:
             newest = newest_run()
             example = "" if newest is None else f", for example --workdir={newest}"
-            raise UserError(f"[arguments] give --config=FILE or --workdir=DIR to say which run{example}")
+            raise UserError(f"[arguments] type --config=FILE or --workdir=DIR to name the run{example}")
         config = read_config(file)
         names = [item for item in split_words(words, config, known, first) if item.path == "name"]
         folder = replace(RunFolder.of_config(apply_overrides(config, names).name), trusted=trusted)
@@ -156,7 +156,7 @@ def _saved_with(
     if fixed:
         lines = "\n".join(f"  {change}" for change in fixed)
         raise UserError(
-            f"[arguments] {folder} was trained with other values:\n{lines}\n"
-            "A command that reads a run keeps them; leave these arguments out."
+            f"[arguments] {folder} was trained with other values:\n{lines}\nA command that reads a "
+            "run uses the saved values; leave these arguments out."
         )
     return asked

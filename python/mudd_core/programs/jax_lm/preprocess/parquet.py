@@ -40,8 +40,8 @@ class Shards:
         path = local(prefix, "[preprocess] --output-path")
         if not path.name or path.is_dir():
             raise UserError(
-                f"[preprocess] --output-path: expected the beginning of file names, got the folder '{prefix}'; for "
-                f"example {path / 'wikitext.train'}"
+                "[preprocess] --output-path: expected a prefix of file names, got the folder "
+                f"'{prefix}'; for example {path / 'wikitext.train'}"
             )
         self.files = [path.with_name(f"{path.name}-{i:05}-of-{count:05}") for i in range(count)]
         self._refuse_others(path)
@@ -49,7 +49,7 @@ class Shards:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(
-                f"[preprocess] --output-path: cannot make {path.parent}: {error.strerror}"
+                f"[preprocess] --output-path: cannot create {path.parent}: {error.strerror}"
             ) from error
         lists = self._arrow.list_
         self._schema = self._arrow.schema(
@@ -102,7 +102,9 @@ class Shards:
             mine = False
         if not mine:
             self._shard = -1  # the files belong to another run
-            raise UserError(f"[preprocess] another run writes {self.files[0]} now")
+            raise UserError(
+                f"[preprocess] another process is writing {self.files[0]}; wait until it has ended"
+            )
 
     def add(self, rows: Rows) -> None:
         """Append sequences to the open shard."""

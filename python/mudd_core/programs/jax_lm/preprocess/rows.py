@@ -163,7 +163,7 @@ def rows_in_order(
                 yield done, rows.result()
         except BrokenProcessPool:
             raise UserError(
-                "[preprocess] a worker process was killed (is memory short?); no file was made"
+                "[preprocess] a worker process was killed (out of memory?); no file was written"
             ) from None
         finally:
             pool.shutdown(wait=False, cancel_futures=True)

@@ -59,7 +59,10 @@ def read_vocabulary(name: str, access: Access = LOCAL) -> Vocabulary:
     try:
         source = find_tokenizer(name, 0, access)
         if source.kind == "bpe":
-            raise UserError("[data.tokenizer] expected a tokenizer that is trained, got bpe")
+            raise UserError(
+                "[data.tokenizer] expected an existing tokenizer, got bpe; name its folder or its "
+                "tokenizer.json"
+            )
         tokenizer = source.make()
     except UserError as error:
         text = (

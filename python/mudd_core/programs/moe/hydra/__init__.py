@@ -160,7 +160,7 @@ def _require_known(leaves: Mapping[str, Value], composed: Composed) -> None:
 def _unknown(leaves: Mapping[str, Value]) -> list[str]:
     """Return a line about the keys in the files that nothing reads."""
     unknown = [key for key in leaves if key not in _BY_NAME]
-    return [f"keys of the config files that nothing reads: {', '.join(unknown)}"] if unknown else []
+    return [f"unused keys of the config files: {', '.join(unknown)}"] if unknown else []
 
 
 def _settings(leaves: Mapping[str, Value], composed: Composed) -> dict[str, Setting]:

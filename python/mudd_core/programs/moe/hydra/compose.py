@@ -116,7 +116,7 @@ class _Composer:
             raise config_error(file.path, f"defaults: expected '- group: option', got {line!r}")
         if "@" in name or not set(flags) <= {"override", "optional"}:
             raise config_error(
-                file.path, f"defaults: '{key}' is not built; expected group, optional or override"
+                file.path, f"defaults: '{key}' is not supported; expected group, optional or override"
             )
         group = name.removeprefix("/") if name.startswith("/") or not parent else f"{parent}/{name}"
         if "override" in flags:
@@ -208,7 +208,10 @@ def _apply(found: Composed, word: HydraWord) -> None:
         )
     if word.kind == "delete":
         if word.choices and word.value != old:
-            raise UserError(f"[hydra] {word.word}: the value is {old!r}; ~{word.key} deletes any")
+            raise UserError(
+                f"[hydra] {word.word}: the value is {old!r}; type ~{word.key} to delete the key with any "
+                "value"
+            )
         delete_at(found.tree, path)
         found.deleted[word.key] = word.word
         return

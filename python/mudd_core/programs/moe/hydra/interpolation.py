@@ -84,7 +84,7 @@ class _Resolver:
             return [self.node(child, (*path, str(i))) for i, child in enumerate(node)]
         if node == MISSING:
             raise UserError(
-                f"[hydra] {'.'.join(path)}: expected a value, got {MISSING}; give {'.'.join(path)}=VALUE"
+                f"[hydra] {'.'.join(path)}: expected a value, got {MISSING}; type {'.'.join(path)}=VALUE"
             )
         return self._text(node, path) if isinstance(node, str) else node
 

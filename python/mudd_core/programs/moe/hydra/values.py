@@ -106,7 +106,7 @@ class _Reader:
             return self._nested(mark)
         if call := _CALL.match(self._text, self._at):
             raise ValueError(
-                f"Hydra's functions ({call.group()}...)) are not built; write the values themselves"
+                f"Hydra's functions ({call.group()}...)) are not supported; type the values themselves"
             )
         return self._bare(end, ",")
 

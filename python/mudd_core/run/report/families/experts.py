@@ -24,11 +24,13 @@ def experts(records: Records) -> Section | None:
         return None
     steps, load = expert_loads(records, mixture)
     if not len(steps):
-        missing = "metrics.jsonl has no expert_load yet; every logged update has it (train.log_every)."
+        missing = (
+            "metrics.jsonl has no expert_load yet; it is written with every logged update (train.log_every)."
+        )
         return Section(_TITLE, text(missing, "note"))
     count = mixture.n_expert
     map_note = (
-        f"Slots that the router gave each expert in one update: 1 is a fair part, {count} is all of them."
+        f"Slots that the router gave each expert in one update: 1 is an even load, {count} is all slots."
     )
     picture = heat_map(
         "Load of each expert",
@@ -37,12 +39,12 @@ def experts(records: Records) -> Section | None:
         columns=[f"expert {expert}" for expert in range(count)],
         steps=steps.tolist(),
         middle=1.0,
-        unit="of a fair part",
+        unit="of an even load",
         note=map_note,
         wide=True,
     )
     curves = [
-        _by_layer("Largest load of an expert", records, steps, load.max(2), "of a fair part"),
+        _by_layer("Largest load of an expert", records, steps, load.max(2), "of an even load"),
         _by_layer("Entropy of the router", records, *_of_layers(records, "router_entropy", mixture), "nats"),
     ]
     steps, dropped = _of_experts(records, "expert_dropped", mixture)

@@ -49,7 +49,7 @@ def held_out(folder: RunFolder, config: Config) -> HeldOut:
     if not Checkpoints(folder).steps():
         raise UserError("the run has no checkpoint yet")
     if config.data.cache == "stream" or config.data.pipeline not in PIPELINES:
-        raise UserError("its text is streamed, or read by a program of the user's, which a page does not run")
+        raise UserError("its text is streamed or read by your own code, which a page does not run")
     text = pipelines.prepare(
         config, fingerprint=data_fingerprint(read_facts(folder)) or None, before_build=_refuse_build
     )
@@ -71,4 +71,4 @@ def held_out(folder: RunFolder, config: Config) -> HeldOut:
 
 
 def _refuse_build() -> None:
-    raise UserError("the token cache of the run is gone")
+    raise UserError("the token cache of the run is missing")
