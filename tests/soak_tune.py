@@ -74,8 +74,8 @@ def same_texts(conversations_of_each: int, log: Log) -> bool:
                     continue
                 log.say(
                     f"{form}, {'with' if marks else 'without'} marks: {found.equal} equal to "
-                        f"transformers, {found.refused} refused by both, {found.uncertain} refused here "
-                        "for the start or end of a turn inside a token"
+                    f"transformers, {found.refused} refused by both, {found.uncertain} refused here "
+                    "for the start or end of a turn inside a token"
                 )
             labels = labels_of_trl(folder, form, [turns for turns, _ in kept])
             same = labels == [wanted for _, wanted in kept]

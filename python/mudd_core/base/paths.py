@@ -64,6 +64,17 @@ def output_folder(path: str | Path, what: str) -> Path:
     return folder
 
 
+def free_folder(folder: Path) -> Path:
+    """Return the folder if nothing is there, else the first of NAME-2, NAME-3, ... that does not exist."""
+    if not os.path.lexists(folder):
+        return folder
+    found = re.fullmatch(r"(.+)-(\d{1,4})", folder.name)
+    name, number = (found[1], int(found[2])) if found is not None else (folder.name, 1)
+    while os.path.lexists(folder.with_name(f"{name}-{number + 1}")):
+        number += 1
+    return folder.with_name(f"{name}-{number + 1}")
+
+
 def existing(folder: Path) -> Path:
     """Return the folder, or its nearest parent that exists."""
     folder = folder.absolute()

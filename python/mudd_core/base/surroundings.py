@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import resource
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
@@ -153,6 +155,24 @@ def in_notebook() -> bool:
 def notes_stream() -> TextIO:
     """Return the stream of notes and progress: stderr; in a notebook stdout, because it shows stderr in red."""
     return sys.stdout if in_notebook() else sys.stderr
+
+
+_typed = [False]  # True while a command line is run
+
+
+@contextmanager
+def command_line() -> Iterator[None]:
+    """Make messages inside the block name commands instead of Python calls."""
+    before, _typed[0] = _typed[0], True
+    try:
+        yield
+    finally:
+        _typed[0] = before
+
+
+def is_command_line() -> bool:
+    """Return True if this process runs a command line, False in a Python program or a notebook."""
+    return _typed[0]
 
 
 def program() -> list[str]:

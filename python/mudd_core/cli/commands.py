@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import UserError
-from mudd_core.base.surroundings import notes_stream
+from mudd_core.base.surroundings import notes_stream, typed_program
 from mudd_core.cli.argv import parse
 from mudd_core.cli.ending import silent, write_now
 from mudd_core.cli.job import requested_job
@@ -52,6 +52,7 @@ def run(request: Request, ranks: Ranks | None = None) -> int:
     if "--node-memory" in request.options and "--plan" not in request.options:
         raise UserError("[arguments] --node-memory: expected --plan with it, which plans for such machines")
     if request.command == "train" and "--plan" in request.options:
+        from mudd_core.cli.second_run import refusal
         from mudd_core.data.source_check import check_sources
 
         if request.folder.url:
@@ -59,6 +60,8 @@ def run(request: Request, ranks: Ranks | None = None) -> int:
         check_sources(request.required_config())
         line = shlex.split(command_line(request))
         print(plan(request.required_config(), request.folder, request.options, line))
+        if told := refusal(request):
+            print(f"note: training will be refused: {told}")
         return 0
     if request.command == "train" and "--params" in request.options:
         from mudd_core.run.build.plan_report import parameter_table
@@ -130,37 +133,43 @@ def _node_memory(options: Mapping[str, str]) -> int:
     return int(GIB * number("[arguments] --node-memory", options["--node-memory"], above=0))
 
 
-def _loaded(request: Request, ranks: Ranks) -> tuple[Config, Prepared, Model, int]:
-    """Load (config, data, model, step) of the run's newest checkpoint, or of --step; every rank calls it."""
-    from mudd_core.run.build.saved_model import load_run
+def _asked(request: Request, ranks: Ranks) -> tuple[Config, RunFolder, int | None]:
+    """Return config, folder and --step of the run that a command reads; every rank calls it."""
     from mudd_core.run.store.best_step import step_asked
 
     config, folder = ranks.in_turn(lambda: saved_run(request))
     if ranks.world > 1:
         ranks.together(lambda: config.mesh.require_readers(ranks.world))
         hold_machine(ranks, config)
-    step = ranks.together(lambda: step_asked(request.options.get("--step"), folder))
-    return config, *load_run(config, folder, step, ranks)
+    return config, folder, ranks.together(lambda: step_asked(request.options.get("--step"), folder))
 
 
 def sample(request: Request, ranks: Ranks) -> int:
     """Generate text after each prompt and print it token by token; return 75 if a stop was requested.
 
-    Rank 0 generates alone, or with all ranks if they share the weights.
+    Rank 0 generates alone, or with all ranks if they share the weights. The text of the run is read only for a program
+    that continues its held-out documents.
     """
+    from mudd_core.run.build.saved_model import load_run, model_for_prompts
+
     asked = Asked.by_first(request, ranks)
-    config, text, model, step = _loaded(request, ranks)
-    tokenizer = ranks.together(lambda: _tokenizer(request, config, text, model))
+    config, folder, wanted = _asked(request, ranks)
+    program = program_named(config.log.style)
+    typed = request.options.keys() & set(TEXT_OPTIONS)
+    text: Prepared | None = None
+    if program is not None and program.continues_text and not typed:
+        text, model, step = load_run(config, folder, wanted, ranks)
+    else:
+        model, step = model_for_prompts(config, folder, wanted, ranks)
+    tokenizer = ranks.together(lambda: _tokenizer(request, config, folder, model))
     together = config.mesh.runs_together(ranks.world)
     if not ranks.first and not together:
         return int(ranks.from_first(lambda: 0))  # exit code of rank 0
 
     def write() -> int:
-        program = program_named(config.log.style)
-        if program is not None and not request.options.keys() & set(TEXT_OPTIONS):
-            shown = write_now if ranks.first else silent
-            if program.write_sample(config, text, model, tokenizer, shown):
-                return 0
+        if program is not None and text is not None:
+            program.write_sample(config, text, model, tokenizer, write_now if ranks.first else silent)
+            return 0
         own = ranks if together else Ranks()
         watch = reader_watch(ranks, config, model.n_parameters)
 
@@ -172,18 +181,25 @@ def sample(request: Request, ranks: Ranks) -> int:
     return write() if together or ranks.world == 1 else int(ranks.from_first(write))
 
 
-def _tokenizer(request: Request, config: Config, text: Prepared, model: Model) -> Tokenizer:
+def _tokenizer(request: Request, config: Config, folder: RunFolder, model: Model) -> Tokenizer:
     """Return the tokenizer of --tokenizer, else of the run; raise UserError if there is none."""
-    from mudd_core.run.build.run_tokenizer import asked_tokenizer, for_prompts
+    from mudd_core.run.build.run_tokenizer import asked_tokenizer, has_text, own_tokenizer
 
     if "--tokenizer" in request.options:
         return asked_tokenizer(request.options["--tokenizer"], config, model.config.vocab_size)
-    if text.tokenizer is None:
+    if (found := own_tokenizer(config, folder)) is not None:
+        return found
+    way_out = "give --tokenizer=PATH: a folder, a tokenizer.json, a *.model of sentencepiece, or bytes"
+    if has_text(config):
+        line = shlex.join([*typed_program(), "data", f"--workdir={request.typed_workdir}"])
         raise UserError(
-            "[sample] --tokenizer: expected the tokenizer of the ids that this run was trained on, got none; give "
-            "--tokenizer=PATH: a folder, a tokenizer.json, a *.model of sentencepiece, or bytes"
+            f"[sample] --tokenizer: expected the tokenizer of {folder} in its folder or its token cache, got none; "
+            f"{way_out}; or build the token cache again from its text:\n  {line}"
         )
-    return for_prompts(text.tokenizer, config, saved_run(request)[1])
+    raise UserError(
+        "[sample] --tokenizer: expected the tokenizer of the ids that this run was trained on, got none; "
+        f"{way_out}"
+    )
 
 
 def data(request: Request) -> int:
@@ -213,11 +229,13 @@ def report(request: Request) -> int:
 def validate(request: Request, ranks: Ranks) -> int:
     """Print loss and bits per byte of a checkpoint on validation or test data; return 75 if stopped."""
     from mudd_core.cli.evaluation import STOPPED, evaluate_checkpoint, evaluate_named, evaluate_split
+    from mudd_core.run.build.saved_model import load_run
 
     if request.config is not None:
         return evaluate_named(request, request.config)
     split = split_of(request)
-    config, text, model, step = _loaded(request, ranks)
+    config, folder, wanted = _asked(request, ranks)
+    text, model, step = load_run(config, folder, wanted, ranks)
     with reader_watch(ranks, config, model.n_parameters).over():
         if request.resolved is not None and request.resolved.tags and split == "valid":
             result = evaluate_checkpoint(request, config, text, model, step, ranks)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from mudd_core.base.errors import SaveError, UserError, is_full_disk, is_full_memory
 from mudd_core.base.show.printable import visible
 from mudd_core.base.surroundings import (
+    command_line,
     is_first_rank,
     is_rank,
     require_address_space,
@@ -43,7 +44,7 @@ def main(words: Sequence[str] | None = None) -> int:
         restart_in_utf8()
     _fill_closed_streams()
     replace_unknown_characters()
-    with named_streams():
+    with named_streams(), command_line():
         if words is None:
             words = sys.argv[1:]
             code = _run(words, _take_signals(words))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mudd_core.base.errors import UserError
+from mudd_core.base.other_folders import require_no_other
 from mudd_core.base.storage import is_url
 from mudd_core.cli.argv import Invocation, require_takers
 from mudd_core.cli.corrected import (
@@ -96,8 +97,12 @@ def _is_name(word: str) -> bool:
 def _take_run(request: Request, command: str) -> None:
     """Use a bare run folder as --workdir, and the folder of a checkpoint as its step.
 
-    Raise UserError for training in the folder of a checkpoint.
+    Raise UserError for training in the folder of a checkpoint, and for folders of Hugging Face and PEFT.
     """
+    for item in bare(request.words):
+        require_no_other(Path(item.raw), "[arguments]")
+    require_no_other(Path(request.options.get("--workdir", "")), "[arguments] --workdir:")
+    require_no_other(Path(request.options.get("--config", "")), "[arguments] --config:", "a config")
     if command in (*READING, "data") and "--workdir" not in request.options:
         for item in bare(request.words):
             if is_run(item.raw) if command == "data" else _could_be_run(item):

@@ -19,7 +19,7 @@ from mudd_core.cli.originals import import_weights, write_files
 from mudd_core.cli.request import Request
 from mudd_core.cli.same_run import command_line, to_go_on
 from mudd_core.cli.standard_streams import Tee, copied_output
-from mudd_core.config import Config, config_hash, mesh_of
+from mudd_core.config import Config, OtherConfigError, config_hash, mesh_of
 from mudd_core.config.describe import listing
 from mudd_core.config.pipelines import spec_of
 from mudd_core.run.build.recipe import recipe_note
@@ -90,7 +90,7 @@ def _store(request: Request, ranks: Ranks) -> RunStore:
 
 def _train(request: Request, store: RunStore, ranks: Ranks) -> int:
     """Train or resume in a locked work directory, and return the exit code."""
-    config = store.adopt_by(lambda: _adopted(store, request.required_config(), request))
+    config = store.adopt_by(lambda: _adopted(store, request.required_config(), request, ranks.world))
     # mpirun's first rank has a terminal, whatever mpirun's own output is.
     progress = Progress(
         quiet=not ranks.first, live=ranks.world == 1, details=_details("--verbose" in request.options)
@@ -210,12 +210,12 @@ def _saved(config: Config, summary: Summary) -> str:
     return ", saved" if summary.step else ""
 
 
-def _adopted(store: RunStore, asked: Config, request: Request) -> Config:
-    """Return the config to run; print a note if its file has changed. A UserError may say how to train longer."""
+def _adopted(store: RunStore, asked: Config, request: Request, ranks: int) -> Config:
+    """Return the config to run; print a note if its file has changed. A UserError has the commands that work."""
+    from mudd_core.cli.second_run import refused
     from mudd_core.run.store.config_source import changed_file, of_facts, require_registered
     from mudd_core.run.store.identity import require_weights
-    from mudd_core.run.store.json_files import facts_of, read_saved_config
-    from mudd_core.run.store.longer import advice
+    from mudd_core.run.store.json_files import facts_of
     from mudd_core.run.store.own_code import as_saved
 
     require_weights(store.folder)
@@ -235,7 +235,6 @@ def _adopted(store: RunStore, asked: Config, request: Request) -> Config:
         if note:
             print(f"note: {note}")
         return config
-    except UserError as error:
-        saved = read_saved_config(store.folder)
-        text = advice(request.typed_workdir, saved, asked, store.newest_step(), typed_program())
-        raise UserError(f"{error}{text}" + (f"\n{note}" if note else "")) from None
+    except OtherConfigError as error:
+        told = refused(error, request, store.folder, asked, store.newest_step(), ranks)
+        raise UserError(f"{told}\n{note}" if note else str(told)) from None

@@ -26,6 +26,7 @@ from mudd_core.config.overrides import apply_overrides, split_words, typed_names
 from mudd_core.config.run_config import Config
 from mudd_core.config.saved import (
     Difference,
+    OtherConfigError,
     config_hash,
     differences,
     from_dict,
@@ -59,6 +60,7 @@ __all__ = [
     "ModelConfig",
     "MupConfig",
     "OptimConfig",
+    "OtherConfigError",
     "SampleConfig",
     "StartConfig",
     "StorageConfig",

@@ -14,6 +14,7 @@ from types import ModuleType
 
 import mudd_core
 from mudd_core.base.errors import UserError
+from mudd_core.base.other_folders import require_no_other
 from mudd_core.base.paths import url_fault
 from mudd_core.base.regular_files import read_text
 from mudd_core.config.check import check_config
@@ -58,6 +59,7 @@ def find_config(name: str | Path) -> Path:
         for folder in [Path(), *config_folders()]:
             if _is_file(folder / spelling):
                 return folder / spelling
+    require_no_other(Path(name), "[config]", "a config")
     if of_family := family_configs(asked.as_posix()):
         raise UserError(f"[config] no config file '{name}'; configs of {asked.name}: {', '.join(of_family)}")
     known = list(config_files())
@@ -162,6 +164,7 @@ def read_config(path: str | Path) -> Config:
         try:
             return from_dict(json.loads(read_text(file)))
         except (OSError, ValueError, RecursionError) as error:
+            require_no_other(file.parent, "[config]", "a config")
             raise UserError(f"[config] {file}: {error}") from error
     config = _config_of(file)
     if not isinstance(config, Config):

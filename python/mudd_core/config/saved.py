@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import json
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.types import Json, JsonObject
@@ -116,6 +116,22 @@ class Difference:
         return f"{self.path}: saved {self.saved!r}, asked {self.asked!r}"
 
 
+class OtherConfigError(UserError):
+    """A config with which a run cannot resume. changes: the fields that must not differ. why: a further reason."""
+
+    def __init__(self, changes: Sequence[Difference], why: str = "") -> None:
+        self.changes, self.why = tuple(changes), why
+        super().__init__(
+            f"[resume] the work directory contains a run with another config:\n{self.fields}\n"
+            "Use the saved values, or another work directory for the new run."
+        )
+
+    @property
+    def fields(self) -> str:
+        """The fields that differ, one on each line, and the further reason."""
+        return "\n".join([*(f"  {change}" for change in self.changes), *filter(None, [self.why])])
+
+
 def differences(saved: Config, asked: Config) -> list[Difference]:
     """Return the fields that differ, in the order of the requested config; two spellings of one bound value are
     equal.
@@ -137,16 +153,12 @@ def differences(saved: Config, asked: Config) -> list[Difference]:
 def merge_for_resume(saved: Config, asked: Config) -> tuple[Config, list[Difference]]:
     """Return the saved config with the requested values of free fields, and the list of changed fields.
 
-    Raise UserError with the list of fields that differ although they affect training.
+    Raise OtherConfigError with the list of fields that differ although they affect training.
     """
     changed = differences(saved, asked)
     fixed = [change for change in changed if not change.free_on_resume]
     if fixed:
-        lines = "\n".join(f"  {change}" for change in fixed)
-        raise UserError(
-            f"[resume] the work directory holds a run with another config:\n{lines}\n"
-            "Use the saved values, or another --workdir for the new run."
-        )
+        raise OtherConfigError(fixed)
     for change in changed:
         if change.asked is not None:
             saved = replace_path(saved, change.path, change.asked)

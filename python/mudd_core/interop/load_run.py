@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.members import object_in
+from mudd_core.base.other_folders import require_no_other
 from mudd_core.base.paths import local
 from mudd_core.config.suggest import nearest
 from mudd_core.interop import load_original
@@ -53,6 +54,7 @@ def load_run(path: str | Path, step: int | Literal["best"] | None = None, *, tru
     if source is None and folder.is_dir() and (theirs := reader_state_of(folder)) is not None:
         raise UserError(f"[load_run] {original_run_text(folder, theirs)}")
     if source is None:
+        require_no_other(folder, "[load_run] path:", _WHAT)
         raise UserError(f"[load_run] path: expected {_WHAT}, got {folder}, which is none of them")
     return Run(source)
 

@@ -82,6 +82,9 @@ class Program(ABC):
     of_device = False
     """True if batch sizes are per device, so that --devices multiplies them."""
 
+    continues_text = False
+    """True if its samples continue held-out documents, so that `sample` reads the text of the run."""
+
     systems: ClassVar[Mapping[str, str]] = {}
     """The names that `import --system` accepts for its weights, each with the module that defines SYSTEM."""
 
@@ -114,9 +117,9 @@ class Program(ABC):
 
     def write_sample(
         self, config: Config, text: Prepared, model: Model, tokenizer: Tokenizer, write: Callable[[str], None]
-    ) -> bool:
-        """Write the samples of `sample` in the program's format; return False if the program has no format."""
-        return False
+    ) -> None:
+        """Write the samples of `sample` in the program's format; called if continues_text is set."""
+        raise NotImplementedError(self.name)
 
     def validation_lines(self, result: Validation) -> list[str]:
         """Return the lines that `validate` prints after its result."""

@@ -13,7 +13,6 @@ from mudd_core.config import Config, GPT2Config, config_hash, load_config
 from mudd_core.engine.model import Model
 from mudd_core.engine.optimizer_groups import learning_rate
 from mudd_core.run.loop.trainer import Trainer
-from mudd_core.run.store.longer import advice
 from near import REORDERED
 from tiny_run import CONFIG
 
@@ -39,12 +38,6 @@ def test_data_seed_keys_the_order_and_train_seed_the_weights(tiny_text: Path) ->
 def test_minus_one_keeps_the_hash_of_older_runs() -> None:
     assert config_hash(load_config("tiny.py", ["data.seed=-1"])) == config_hash(load_config("tiny.py"))
     assert config_hash(load_config("tiny.py", ["data.seed=0"])) != config_hash(load_config("tiny.py"))
-
-
-def test_training_on_elsewhere_takes_another_order_by_the_seed_that_keys_it() -> None:
-    saved, asked = (load_config("tiny.py", [f"train.steps={steps}", "data.seed=7"]) for steps in (100, 250))
-    text = advice("r", saved, asked, 100, ["launch.py"])
-    assert "data.seed=8" in text and "data.seed=7" not in text and "train.seed" not in text
 
 
 @pytest.mark.parametrize("schedule", ["cosine", "linear", "wsd", "constant"])

@@ -1,4 +1,4 @@
-"""The command that a rejected resume prints, typed exactly, for the grammars of three programs."""
+"""The commands that a rejected resume prints, typed exactly, for the grammars of three programs."""
 
 from __future__ import annotations
 
@@ -56,14 +56,15 @@ def jax_lm(folder: Path) -> tuple[list[str], str]:
 
 
 @pytest.mark.parametrize("grammar", [maxtext, mu_transformer, jax_lm], ids=lambda grammar: grammar.__name__)
-def test_the_printed_command_resumes_the_run(
+def test_the_printed_commands_resume_the_run_and_start_a_new_one(
     grammar: Grammar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     words, changed = grammar(tmp_path)
     assert main([*words, "train.stop_at=2"]) == 75, capsys.readouterr().err
     capsys.readouterr()
-    assert main([*with_keys(tuple(words), changed)]) == 2
+    again = with_keys(tuple(words), changed)
+    assert main([*again]) == 2
     told = capsys.readouterr().err.splitlines()
     printed = shlex.split(told[told.index("To resume it as it was:") + 1])
     first = next(i for i, word in enumerate(printed) if word.startswith("--workdir="))
@@ -71,3 +72,11 @@ def test_the_printed_command_resumes_the_run(
     run = Path(printed[first].partition("=")[2])
     steps = json.loads((run / "config.json").read_text())["train"]["steps"]
     assert json.loads((run / "summary.json").read_text())["steps"] == steps > 2
+    place = next(i for i, line in enumerate(told) if line.endswith("To start a new run:"))
+    new = shlex.split(told[place + 1])
+    assert new[-1].startswith("--workdir=") and new[-1].endswith("-2")
+    first = new.index(again[0])
+    assert main([*new[first:], "train.stop_at=2"]) == 75, capsys.readouterr().err
+    capsys.readouterr()
+    assert main([*again]) == 2  # the first folder has the first run
+    assert new[-1].replace("-2", "-3") in capsys.readouterr().err

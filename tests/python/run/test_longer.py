@@ -17,10 +17,10 @@ from fake_runs import make, rows_of, unbroken
 from launched import arguments_of, launched
 from mudd_core.base.errors import UserError
 from mudd_core.checkpoint import manifest, manifest_reader
-from mudd_core.config import Config, DataConfig, TrainConfig, config_hash, load_config
+from mudd_core.config import Config, DataConfig, OtherConfigError, TrainConfig, config_hash, load_config
 from mudd_core.config.fields import replace_path
-from mudd_core.run.store.longer import advice
-from mudd_core.run.store.resumed_config import may_extend, resumed_config
+from mudd_core.run.store.other_config import refused_command
+from mudd_core.run.store.resumed_config import resumed_config
 from tiny_run import TinyRun
 
 CONSTANT = ("optim.schedule=constant", "optim.warmup_steps=4")
@@ -93,12 +93,23 @@ def test_a_run_that_is_older_than_these_fields_resumes(tmp_path: Path) -> None:
         assert trainer.fit().final_hash == whole
 
 
-def test_the_advice_names_the_command() -> None:
-    saved = load_config("tiny.py", ["train.steps=100"])
-    asked = load_config("tiny.py", ["train.steps=250"])
+def refused(workdir: str, saved: Config, *words: str) -> list[str]:
+    """Return the lines of the error if a run of 100 steps is started again with these arguments."""
+    asked = load_config("tiny.py", words)
+    with pytest.raises(OtherConfigError) as caught:
+        resumed_config(saved, asked, 100)
     program = ["python3", "launch.py"]
-    text = advice("runs/a b", saved, asked, 100, program)
-    assert shlex.split(text.splitlines()[-1]) == [
+    error = refused_command(caught.value, workdir, saved, asked, 100, program, "THE NEW RUN")
+    return str(error).splitlines()
+
+
+def test_the_refusal_names_the_command() -> None:
+    saved = load_config("tiny.py", ["train.steps=100"])
+    lines = refused("runs/a b", saved, "train.steps=250")
+    assert lines[0].startswith(
+        "[resume] runs/a b contains a run with another config. To train 150 more updates"
+    )
+    assert shlex.split(lines[1]) == [
         "python3",
         "launch.py",
         "--config=runs/a b/config.json",
@@ -108,16 +119,27 @@ def test_the_advice_names_the_command() -> None:
         "start.load_parameters_path=runs/a b",
         "start.keep_optimizer=true",
     ]
-    assert advice("runs/a", saved, saved, 100, program) == ""
+    assert lines[2:] == ["These fields differ:", "  train.steps: saved 100, asked 250"]
     constant = load_config("tiny.py", ["train.steps=100", "optim.schedule=constant"])
-    more = load_config("tiny.py", ["train.steps=250", "optim.schedule=constant"])
-    assert may_extend(constant, 250, 100)
-    in_place = "python3 launch.py --workdir=r train.steps=250 train.extend=true"
-    assert advice("r", constant, more, 100, program).endswith(f"\n  {in_place}")
-    other = load_config("tiny.py", ["train.steps=250", "train.seed=7"])
-    assert advice("a b", saved, other, 100, program) == (
-        "\nTo resume it as it was:\n  python3 launch.py '--workdir=a b'"
+    lines = refused("r", constant, "train.steps=250", "optim.schedule=constant")
+    assert lines[3] == "  python3 launch.py --workdir=r train.steps=250 train.extend=true"
+    lines = refused("r", saved, "train.steps=250", "train.extend=true")
+    assert "start.keep_optimizer=true" in lines[1] and lines[-1].startswith(
+        "train.extend: expected a schedule"
     )
+    assert refused("a b", saved, "train.steps=250", "train.seed=7")[:4] == [
+        "[resume] a b contains a run with another config. To start a new run:",
+        "  THE NEW RUN",
+        "To resume it as it was:",
+        "  python3 launch.py '--workdir=a b'",
+    ]
+
+
+def test_another_seed_orders_the_batches_of_the_new_run() -> None:
+    line = refused(
+        "r", load_config("tiny.py", ["train.steps=100", "data.seed=7"]), "train.steps=250", "data.seed=7"
+    )[1]
+    assert "data.seed=8" in line and "data.seed=7" not in line and "train.seed" not in line
 
 
 def test_the_printed_command_trains_longer(tiny_text: Path, memory_path: Path) -> None:

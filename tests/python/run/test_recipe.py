@@ -74,18 +74,27 @@ def test_a_run_and_its_plan_say_it(
     assert told.index("the recipe names the tokenizer T5") < told.index("done: 1 steps")
 
 
-def test_an_import_says_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_import_leaves_it_to_the_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shape = MupConfig(vocab_size=257, max_seq_len=8, d_model=8, n_layer=1, d_base=8, d_head=8, qk_scale=1 / 8)
     settings, weights = export_original("mu_transformer", mc.Model(shape))
     named = {**settings, "hfds_identifier": "c4\x1b[2J", "hftr_tokenizer_instance": "t5-base"}
     write_folder(tmp_path / "hers", named, weights, shard_bytes=1 << 20)
+    text = tmp_path / "text.txt"
+    text.write_text("a line of text\n" * 200)
     words = ["import", str(tmp_path / "hers"), "--system=mu_transformer"]
     assert (
         main([*words, f"--workdir={tmp_path / 'bytes'}"]) == 0
     )  # 257 ids mean bytes, but the text is missing
+    assert "recipe" not in capsys.readouterr().out
+    started = [f"--config={tmp_path / 'bytes' / 'config.json'}", f"--workdir={tmp_path / 'bytes'}", "--plan"]
+    assert main(started) == 0
     told = capsys.readouterr().out
     assert "the recipe names the text c4?[2J;\n  this run uses the sources of Python" in told
-    assert main([*words, f"--workdir={tmp_path / 'asked'}", "--tokenizer=bytes", "data.path=c4"]) == 0
+    assert main([*words, f"--workdir={tmp_path / 'asked'}", "--tokenizer=bytes", f"data.path={text}"]) == 0
+    assert "recipe" not in capsys.readouterr().out
+    run = tmp_path / "asked"
+    cut = ["train.stop_at=1", f"data.cache_dir={tmp_path / 'cache'}"]
+    assert main([f"--config={run / 'config.json'}", f"--workdir={run}", *cut]) == 75
     assert "the recipe names the tokenizer t5-base;\n  this run uses raw bytes" in capsys.readouterr().out
     config = mc.load_config(str(tmp_path / "asked" / "config.json"))
     assert config.data.recipe_tokenizer == "t5-base" and dataclasses.replace(config).model == shape

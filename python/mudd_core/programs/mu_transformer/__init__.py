@@ -73,6 +73,7 @@ class MuTransformer(Program):
     """Mu-Transformer's program."""
 
     name = grammar = "mu_transformer"
+    continues_text = True
     systems: ClassVar[Mapping[str, str]] = {"mu_transformer": f"{__name__}.weights"}
     exports: ClassVar[Mapping[str, tuple[str, ...]]] = {"mup": ("mu_transformer",)}
 
@@ -113,10 +114,9 @@ class MuTransformer(Program):
 
     def write_sample(
         self, config: Config, text: Prepared, model: Model, tokenizer: Tokenizer, write: Callable[[str], None]
-    ) -> bool:
+    ) -> None:
         """Write continuations of the first validation batch."""
         continue_validation_rows(config, text, model, tokenizer, write)
-        return True
 
     def validation_lines(self, result: Validation) -> list[str]:
         """Return the program's line about an evaluation."""

@@ -39,10 +39,7 @@ def load_run(
 ) -> tuple[Prepared, Model, int]:
     """Return (data, model, step) of a run's newest checkpoint, or of one step. ranks: see model_of_run."""
     ranks = ranks or Ranks()
-    facts = read_facts(folder)
-    if (source := of_facts(facts)) is not None:
-        ranks.together(lambda: require_registered(source.registers, source.file))
-    _core.set_num_threads(ranks.threads(config.train.threads))
+    facts = _ready(config, folder, ranks)
     text = shared_data(pipelines.prepare, config, data_fingerprint(facts) or None, ranks)
     if facts.get(SEAL_FACT, text.seal) != text.seal and seal_fact(text):
         raise UserError(
@@ -54,6 +51,27 @@ def load_run(
     runs, _ = cut_batch(train.batch_size, train.shard_count(), train.micro_batch_size)
     model.evaluated_at_once = train.batch_size // runs
     return text, model, found
+
+
+def model_for_prompts(
+    config: Config, folder: RunFolder, step: int | None = None, ranks: Ranks | None = None
+) -> tuple[Model, int]:
+    """Return (model, step) as load_run does, without the data: neither the text nor the token cache is read."""
+    ranks = ranks or Ranks()
+    _ready(config, folder, ranks)
+    return model_of_run(config, folder, step, ranks=ranks)
+
+
+def _ready(config: Config, folder: RunFolder, ranks: Ranks) -> JsonObject:
+    """Set the threads of a command that reads a run; return run.json.
+
+    Raise UserError if the run needs objects that its config file registers.
+    """
+    facts = read_facts(folder)
+    if (source := of_facts(facts)) is not None:
+        ranks.together(lambda: require_registered(source.registers, source.file))
+    _core.set_num_threads(ranks.threads(config.train.threads))
+    return facts
 
 
 def model_of_run(

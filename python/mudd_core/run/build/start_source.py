@@ -9,6 +9,7 @@ from pathlib import Path
 
 from mudd_core import checkpoint
 from mudd_core.base.errors import FormatError, UserError
+from mudd_core.base.other_folders import require_no_other
 from mudd_core.base.paths import local
 from mudd_core.base.storage import is_bucket, mirror_folder, readable, unreachable
 from mudd_core.checkpoint.steps import MANIFEST, step_name, step_of
@@ -84,6 +85,8 @@ def check_source(path: str | Path, *, state: bool = False) -> None:
         )
     if (theirs := reader_state_of(path)) is not None and not _is_ours(path):
         raise UserError(f"{_WHAT}: {original_run_text(path, theirs)}")
+    if not RunFolder(path).has_identity:
+        require_no_other(path, f"{_WHAT}:", "a run of mudd_core")
     run, step = run_and_step(path, state)
     if run is None:
         weight_files(path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from mudd_core.base.errors import UserError
+from mudd_core.base.other_folders import other_folder, require_no_other
 from mudd_core.config import Config
 from mudd_core.config.fields import replace_path
 from mudd_core.config.suggest import nearest
@@ -45,18 +46,22 @@ def asked_run(
 
 def _named(name: str | Path) -> Config:
     """Return the config of a name. Raise UserError with advice if the name looks like a folder or a run."""
+    path = Path(name)
     try:
         return run_config(name)
     except UserError:
-        path = Path(name)
         owner = path.parent.parent if path.parent.name == CHECKPOINTS else path.parent
         inside = RunFolder(owner).has_identity
         runs = _runs_in(path.parent) if len(path.parts) > 1 else []
         if not path.is_dir() and not runs and not inside:
             raise
+    way_out = ""
     if inside:
         way_out = f"; mc.Trainer('{owner}') resumes its run, from the newest checkpoint"
+    elif (other := other_folder(path)) is not None and other.base is not None:
+        require_no_other(path, "[Trainer] config:", "the name of a config or the folder of a run")
     elif path.is_dir():
+        path = path if other is None else other.files
         way_out = f"; mc.Trainer(config, model=mc.load('{path}').model) trains the model of a folder further"
     else:
         way_out = nearest(str(path), runs)

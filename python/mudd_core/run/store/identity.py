@@ -6,6 +6,7 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mudd_core import _core
@@ -162,6 +163,16 @@ def is_unfinished_import(run: RunFolder) -> bool:
         return set(object_in(run.run_file)) == _OF_IMPORT
     data = object_in(run.config_file).get("data")
     return isinstance(data, dict) and data.get("recipe_text") == TRAINED_ON
+
+
+def imported_weights(run: RunFolder) -> Path | None:
+    """Return the checkpoint with the weights that a run was imported with; None for any other run.
+
+    It is the run itself, with its newest checkpoint, if the first one was removed.
+    """
+    if (folder := run.step_folder(0)).is_dir():
+        return folder
+    return run.path if (run.path / IMPORTED).is_dir() else None
 
 
 def require_weights(run: RunFolder) -> None:

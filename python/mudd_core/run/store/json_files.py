@@ -10,6 +10,7 @@ from typing import Any
 from mudd_core import _core
 from mudd_core.base.errors import FormatError, UserError, write_error
 from mudd_core.base.members import build, member
+from mudd_core.base.other_folders import require_no_other
 from mudd_core.base.regular_files import read_bytes
 from mudd_core.base.types import JsonObject
 from mudd_core.config import Config, from_dict, to_dict
@@ -102,8 +103,11 @@ def read_config_file(folder: RunFolder) -> Config:
     if not file.is_file():
         if (theirs := reader_state_of(folder.path)) is not None:
             raise UserError(f"[workdir] {original_run_text(folder.path, theirs)}")
+        require_no_other(folder.path, "[workdir]")
         raise UserError(f"[workdir] {folder} holds no run (no config.json); train first, or give --workdir")
     raw = read_object(file)
+    if "model" not in raw:
+        require_no_other(folder.path, "[workdir]")
     member(raw, "model", dict, file)
     try:
         config = from_dict(raw)

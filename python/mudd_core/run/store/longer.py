@@ -5,44 +5,28 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from mudd_core.config import Config, differences
+from mudd_core.config import Config
+from mudd_core.config.fields import Scalar
 from mudd_core.config.pipelines import spec_of
 from mudd_core.run.records.events import Summary
 from mudd_core.run.store.resumed_config import may_extend
 
 
-def advice(path: str, saved: Config, asked: Config, done: int, program: Sequence[str]) -> str:
-    """Return commands that work instead of a rejected resume after `done` updates: train longer, or resume unchanged.
-
-    path: the work directory, as the user names it. program: the arguments that start this program.
-    """
-    differ = [change.path for change in differences(saved, asked) if not change.free_on_resume]
-    if not differ:
-        return ""
-    steps, here = asked.train.steps, [*program, f"--workdir={path}"]
-    as_it_was = f"\nTo resume it as it was:\n  {shlex.join(here)}"
-    if differ != ["train.steps"] or steps <= saved.train.steps or not done:
-        return as_it_was
-    new = in_new_folder(path, saved, steps - done, done, program)
-    text = f"\nTo train {steps - done} more updates with a new schedule, in a new folder:\n  {new}"
-    if not asked.train.extend and may_extend(saved, steps, done):
-        line = in_place(path, steps, program)
-        text += f"\nIts schedule also allows to continue in the same folder:\n  {line}"
-    return text
+def fields_in_new_folder(path: str, saved: Config, more: int) -> dict[str, Scalar]:
+    """Return the fields of a run that trains `more` updates from the weights of a run at `path`."""
+    # The saved seed would repeat the batches of the run.
+    seed, of_data = (saved.train.seed + 1) % 2**64, (saved.data.seed + 1) % 2**63
+    order = ("train.seed", seed) if saved.data.seed < 0 else ("data.seed", of_data)
+    start = ("start.load_parameters_path", path)
+    return dict([("train.steps", more), order, start, ("start.keep_optimizer", True)])
 
 
 def in_new_folder(path: str, saved: Config, more: int, done: int, program: Sequence[str]) -> str:
     """Return the command that trains `more` updates from the weights of a run of `done` updates, in a new folder."""
+    fields = fields_in_new_folder(path, saved, more)
+    words = [f"{name}={str(value).lower() if value is True else value}" for name, value in fields.items()]
     return shlex.join(
-        [
-            *program,
-            f"--config={path}/config.json",
-            f"--workdir={path}-to-{done + more}",
-            f"train.steps={more}",
-            _other_order(saved),
-            f"start.load_parameters_path={path}",
-            "start.keep_optimizer=true",
-        ]
+        [*program, f"--config={path}/config.json", f"--workdir={path}-to-{done + more}", *words]
     )
 
 
@@ -64,10 +48,3 @@ def after_the_end(path: str, saved: Config, summary: Summary, program: Sequence[
     else:
         line = in_new_folder(path, saved, done, done, program) + " eval.target_loss=0" * summary.reached
     return f"{said} To train {done:,} more step{'s' * (done > 1)}:\n  {line}"
-
-
-def _other_order(saved: Config) -> str:
-    """Return the argument that selects other batches, because the saved seed would repeat the old ones."""
-    if saved.data.seed < 0:
-        return f"train.seed={(saved.train.seed + 1) % 2**64}"
-    return f"data.seed={(saved.data.seed + 1) % 2**63}"

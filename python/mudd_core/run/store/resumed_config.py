@@ -9,11 +9,10 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from mudd_core.base.errors import UserError
 from mudd_core.base.members import object_in
 from mudd_core.base.paths import IMPORTED
 from mudd_core.base.types import Json, JsonObject
-from mudd_core.config import Config, Difference, differences, merge_for_resume
+from mudd_core.config import Config, Difference, OtherConfigError, differences, merge_for_resume
 from mudd_core.config.fields import replace_path, walk
 from mudd_core.config.pipelines import spec_of
 from mudd_core.engine.optimizer_groups import learning_rate
@@ -27,15 +26,16 @@ def may_extend(saved: Config, steps: int, done: int) -> bool:
 
 
 def extended(saved: Config, asked: Config, done: int) -> Config:
-    """Return the saved config with the steps of train.extend; raise UserError if its schedule does not allow them."""
+    """Return the saved config with the steps of train.extend; raise OtherConfigError if its schedule forbids them."""
     steps = asked.train.steps
     if not asked.train.extend or steps <= saved.train.steps:
         return saved
     if not may_extend(saved, steps, done):
-        raise UserError(
-            f"[resume] train.extend: expected a schedule whose rates of the first {done} updates do not depend on "
-            f"train.steps (constant, or wsd before its decay), got {saved.optim.schedule} with "
-            f"{saved.train.steps} steps"
+        fixed = [change for change in differences(saved, asked) if not change.free_on_resume]
+        raise OtherConfigError(
+            fixed,
+            f"train.extend: expected a schedule whose rates of the first {done} updates do not depend on train.steps "
+            f"(constant, or wsd before its decay), got {saved.optim.schedule} with {saved.train.steps} steps",
         )
     longer: Config = replace_path(saved, "train.steps", steps)
     return longer

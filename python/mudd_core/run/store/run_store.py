@@ -10,9 +10,10 @@ from pathlib import Path
 
 from mudd_core.base.errors import ReportedElsewhereError, SaveError, write_error
 from mudd_core.base.members import build
+from mudd_core.base.surroundings import is_command_line
 from mudd_core.base.types import Json, JsonObject
 from mudd_core.checkpoint import Checkpoint, StatePart
-from mudd_core.config import Config, Difference, from_dict, to_dict, with_bound_values
+from mudd_core.config import Config, Difference, OtherConfigError, from_dict, to_dict, with_bound_values
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.records.events import EventName, Summary
 from mudd_core.run.store.checkpoints import Checkpoints
@@ -35,6 +36,7 @@ from mudd_core.run.store.json_files import (
 from mudd_core.run.store.logs import Logs
 from mudd_core.run.store.metrics import RecordedValidations, validations_of
 from mudd_core.run.store.mirror import Mirror
+from mudd_core.run.store.other_config import refused_call
 from mudd_core.run.store.run_folder import RunFolder
 
 
@@ -74,13 +76,18 @@ class RunStore:
     def adopt(self, asked: Config) -> tuple[Config, list[Difference]]:
         """Return the config to run: the requested one in a new folder, else the saved one with requested free fields.
 
-        Raise UserError with the list of fields that must not differ, and for an interrupted import. Only rank 0 knows
-        the differences.
+        Raise UserError with the fields that must not differ and, in Python, the calls that work instead; also for an
+        interrupted import. Only rank 0 knows the differences.
         """
         changed: list[Difference] = []
 
         def adopted() -> Config:
-            config, found = self.adopted(asked)
+            try:
+                config, found = self.adopted(asked)
+            except OtherConfigError as error:
+                if is_command_line():
+                    raise
+                raise refused_call(error, self.folder, asked, self.newest_step()) from None
             changed.extend(found)
             return config
 

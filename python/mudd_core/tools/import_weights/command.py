@@ -29,7 +29,7 @@ from mudd_core.config.fields import replace_path
 from mudd_core.config.tool_arguments import ToolArguments
 from mudd_core.interop.imported import imported_files, keep_imported
 from mudd_core.interop.settings import Settings
-from mudd_core.run.build.recipe import printable, recipe_note
+from mudd_core.run.build.recipe import printable
 from mudd_core.run.records.events import EventName
 from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.fetch import staged
@@ -244,7 +244,5 @@ def _say_imported(config: Config, theirs: Theirs, run: RunFolder, parameters: in
         )
     if note := theirs.note():
         print(f"note: {note}", file=sys.stderr)
-    if note := recipe_note(config):
-        print(note)
     print(f"  {shlex.join([*typed_program(), 'sample', f'--workdir={run.path}', '--prompt', '...'])}")
     print(f"  {shlex.join([*typed_program(), f'--config={run.path}/config.json', f'--workdir={run.path}'])}")

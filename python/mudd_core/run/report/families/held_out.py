@@ -50,9 +50,10 @@ def held_out(folder: RunFolder, config: Config) -> HeldOut:
         raise UserError("the run has no checkpoint yet")
     if config.data.cache == "stream" or config.data.pipeline not in PIPELINES:
         raise UserError("its text is streamed or read by your own code, which a page does not run")
-    text = pipelines.prepare(
-        config, fingerprint=data_fingerprint(read_facts(folder)) or None, before_build=_refuse_build
-    )
+    fingerprint = data_fingerprint(read_facts(folder))
+    if not fingerprint:
+        raise UserError("the run has not read its text yet")
+    text = pipelines.prepare(config, fingerprint=fingerprint, before_build=_refuse_build)
     shape = resolved_model(config, text.vocab_size)
     size = 4 * Model(shape, booked_only=True).n_parameters
     if size > MOST_BYTES:
