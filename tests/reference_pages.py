@@ -48,7 +48,7 @@ def commands() -> str:
     parts = [
         "# Commands and their options",
         f"`launch.py COMMAND --help` prints the same. {_NOTE}",
-        "Other names: " + ", ".join(f"`{name}` is `{of}`" for name, of in ALIASES.items()) + ".",
+        "Aliases: " + ", ".join(f"`{name}` runs `{of}`" for name, of in ALIASES.items()) + ".",
         f"## launch.py\n\n{_fenced(printed('--help'))}",
     ]
     for name in sorted((*abouts, *_SUB)):
@@ -96,7 +96,7 @@ def family_fields(family: str) -> str:
 def exit_codes() -> str:
     """Return the page of the exit codes, with the exception that ends with each."""
     codes = " ".join((inspect.getdoc(entry) or "").partition("\n\n")[2].split())
-    rows = ["| exit code | exception | ends a command that says |", "| --- | --- | --- |"]
+    rows = ["| exit code | exception | reason |", "| --- | --- | --- |"]
     for name, kind in sorted(vars(errors).items(), key=lambda one: getattr(one[1], "exit_code", 0)):
         if inspect.isclass(kind) and isinstance(vars(kind).get("exit_code"), int):
             about = (inspect.getdoc(kind) or "").partition("\n")[0]

@@ -17,19 +17,19 @@ from mudd_core.programs.row import Row
 _TEXT = {
     "train": """Trains the model of the config on its text. The same command resumes, with the same bits. Ctrl-C (or
 SIGTERM, or a file STOP in the work directory) saves and exits with code 75.""",
-    "validate": """Prints loss and bits per byte of a run's checkpoint on the held-out text. RUN is its folder,
-or that of a checkpoint; --workdir names it too, --config the one in its default folder. Its saved config is used;
-overrides may set what may change on resume.""",
+    "validate": """Prints loss and bits per byte of a run's checkpoint on the held-out text. RUN is the folder of
+the run or of a checkpoint; --workdir=RUN or --config=FILE also select a run. The saved config is used. Overrides
+may set only fields that may change on resume.""",
     "sample": """Prints text that a run's checkpoint generates, token by token. RUN is the folder of the run or of a
-checkpoint; --workdir names it too, --config the one in its default folder. Overrides may set what may change on resume.
+checkpoint; --workdir=RUN or --config=FILE also select a run. Overrides may set only fields that may change on resume.
 A sample ends with its document, before a --stop string, at sample.max_tokens, or at the model's longest sequence. Lines
 of --- separate samples. With --interactive Ctrl-C ends an answer. Control characters are written as \\xNN.""",
     "data": """Builds the token cache of the config's text, if it is missing, and prints its hash, tokenizer and sizes.
-With --workdir and without --config, the cache of that run.""",
-    "report": """Prints what a work directory holds: config, validation losses, the loss curve in characters, the last
-rows of the metrics, checkpoints. RUN is its folder; --workdir names it too, --config the one in its default
-folder. --html writes one page with curves, the time line and the config instead; it loads nothing from elsewhere, and
-a run that trains may be read.""",
+With --workdir and without --config, it uses the text of that run.""",
+    "report": """Prints a summary of a run: config, validation losses, the loss curve in characters, the last
+entries of the metrics, checkpoints. RUN is its folder; --workdir=RUN or --config=FILE also select a run. --html
+writes one page with curves, the time line and the config instead, which works without network. The run may still be
+training.""",
 }
 _FIELDS = {
     "train": (

@@ -64,7 +64,7 @@ def main_help() -> str:
         "commands:",
         *(f"  {name:<10} {text}" for name, text in COMMANDS.items()),
         *(f"  {name:<10} {text}" for name, (_, text) in TOOLS.items() if name not in _HIDDEN),
-        f"  {', '.join(_OF_FAMILIES)}: more slots for a TokenFormer; what the blocks of a MUDDFormer read",
+        f"  {', '.join(_OF_FAMILIES)}: more slots for a TokenFormer; mixing weights of a MUDDFormer",
         f"  {', '.join(_MEASURING)}: measure and predict speed; report --html: a page of the run",
         "",
         "options:",
@@ -76,8 +76,8 @@ def main_help() -> str:
         *example_lines((WRITING,)),
         "",
         folded(
-            "A field of the config is set by train.steps=100, --config.train.steps=100 or --steps 100. A config file "
-            "is Python code and runs with your rights; one that ends in .json runs nothing."
+            "Set a field of the config with train.steps=100, --config.train.steps=100 or --steps 100. A config file "
+            "is Python code and runs with your rights; a file that ends in .json runs no code."
         ),
         f"Environment: MUDD_MAX_ISA, OMP_NUM_THREADS and others; all pages: {pages()}",
     ]

@@ -3,38 +3,38 @@
 from __future__ import annotations
 
 COMMANDS = {
-    "train": "train, or resume what the work directory holds (the default)",
-    "validate": "loss and bits per byte of the newest checkpoint on the held-out text",
+    "train": "train, or resume the run in the work directory (the default)",
+    "validate": "print loss and bits per byte of the newest checkpoint on held-out text",
     "sample": "write text with the newest checkpoint",
     "data": "build the token cache; also: data show, data convert, data inspect",
-    "report": "what a work directory holds: config, losses, checkpoints; also: compare RUN RUN",
+    "report": "summary of a run: config, losses, checkpoints; also: compare RUN RUN",
 }
 # Commands that are not about one run: module with main(words) -> exit code, and description.
 TOOLS: dict[str, tuple[str, str]] = {
     "import": (
         "mudd_core.tools.import_weights.command",
-        "a run from a Hugging Face folder or another program's weights",
+        "create a run from Hugging Face or another program's weights",
     ),
     "tune": (
         "mudd_core.cli.tune.command",
-        "train a model of Hugging Face further on conversations",
+        "fine-tune a Hugging Face model on conversations",
     ),
-    "export": ("mudd_core.tools.export_weights.command", "a run's weights as a Hugging Face folder"),
+    "export": ("mudd_core.tools.export_weights.command", "write a run's weights as a Hugging Face folder"),
     "mup": (
         "mudd_core.tools.mup_checks.command",
-        "check a parametrisation over widths, find the rate that transfers",
+        "check a parametrisation over widths, find the learning rate that transfers",
     ),
     "preprocess": (
         "mudd_core.programs.jax_lm.preprocess.command",
-        "Parquet files of training sequences from documents",
+        "write training sequences of documents to Parquet files",
     ),
     "data convert": ("mudd_core.tools.convert.command", "convert files of one format to another"),
-    "data inspect": ("mudd_core.tools.convert.inspect", "format, records and lengths of files"),
-    "data show": ("mudd_core.tools.data_show", "the rows that a step trains on, as text"),
-    "grow": ("mudd_core.tools.grow_command", "a TokenFormer with more slots from a trained one"),
+    "data inspect": ("mudd_core.tools.convert.inspect", "print format, records and lengths of files"),
+    "data show": ("mudd_core.tools.data_show", "print the sequences that a step trains on, as text"),
+    "grow": ("mudd_core.tools.grow_command", "grow a trained TokenFormer to more slots"),
     "weights": (
         "mudd_core.tools.mix_weights",
-        "what each block of a MUDDFormer reads of earlier states, as HDF5 and SVG",
+        "measure the mixing weights of a MUDDFormer; write HDF5 and SVG",
     ),
     "bakeoff": (
         "mudd_core.tools.bakeoff.command",
@@ -46,9 +46,9 @@ TOOLS: dict[str, tuple[str, str]] = {
     ),
     "doctor": (
         "mudd_core.tools.doctor.command",
-        "check this machine; each finding with the line that mends it",
+        "check this machine; each problem is printed with its remedy",
     ),
-    "profile": ("mudd_core.tools.profile_command", "where the time of a training step goes"),
+    "profile": ("mudd_core.tools.profile_command", "measure where the time of a training step goes"),
     "commbench": ("mudd_core.tools.commbench", "measure latency and bandwidth between the ranks of a job"),
     "scale": ("mudd_core.tools.scale.command", "predict step, communication and memory on many machines"),
 }
@@ -57,16 +57,16 @@ ALIASES = {"validation": "validate", "valid": "validate", "eval": "validate", "g
 OPTIONS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "--config": ("FILE", "config: a file, or a name looked up in configs/ (small.py, gpt2/tiny.py)", ()),
     "--workdir": ("DIR", "folder of the run; default runs/<config name>", ()),
-    "--mode": ("NAME", "the command, given as an option", ()),
+    "--mode": ("NAME", "the command, as an option: --mode=train", ()),
     "--plan": ("", "print parameters, FLOPs, memory and time; train nothing", ("train",)),
     "--node-memory": (
         "GIB",
-        "with --plan: memory of each machine in GiB; default what this one has free",
+        "with --plan: memory of each machine in GiB; default the free memory of this one",
         ("train",),
     ),
     "--ranks": (
         "N",
-        "work by N processes, started by mpirun; docs/parallel.md",
+        "use N processes, started by mpirun; docs/parallel.md",
         ("train", "validate", "sample"),
     ),
     "--hosts": (
@@ -81,19 +81,19 @@ OPTIONS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     ),
     "--devices": (
         "N",
-        "multiply the per_device_* batches of MaxText's and clm's commands; default 1",
+        "multiply the per_device_* batches of MaxText and clm commands by N; default 1",
         ("train",),
     ),
-    "--verbose": ("", "print the whole config too, which log.txt always has", ("train",)),
+    "--verbose": ("", "also print the whole config, which log.txt always contains", ("train",)),
     "--params": ("", "print every parameter with its role, decay and rate; train nothing", ("train",)),
     "--explain": ("FIELD", "print where the value of a config field comes from; train nothing", ("train",)),
-    "--prompt": ("TEXT", "beginning of the text, - for standard input; default a new document", ("sample",)),
-    "--prompt-file": ("FILE", "the same from a file", ("sample",)),
-    "--prompt-lines": ("FILE", "a prompt on each line of a file, - for standard input", ("sample",)),
+    "--prompt": ("TEXT", "start of the text, - for standard input; default a new document", ("sample",)),
+    "--prompt-file": ("FILE", "read the prompt from a file", ("sample",)),
+    "--prompt-lines": ("FILE", "file with one prompt per line, - for standard input", ("sample",)),
     "--interactive": ("", "answer each line that is typed, until an empty line or Ctrl-D", ("sample",)),
     "--num-samples": ("N", "samples for each prompt, each with the next seed; default 1", ("sample",)),
     "--stop": ("TEXT", "end a sample before this string, which is not printed; may be repeated", ("sample",)),
-    "--tokenizer": ("PATH", "tokenizer of the ids of a run that has none", ("sample", "report")),
+    "--tokenizer": ("PATH", "tokenizer for a run that has none", ("sample", "report")),
     "--trust-code": (
         "",
         "run the Python files of a run that was not started on this machine; read them first",
@@ -103,10 +103,10 @@ OPTIONS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "--split": ("NAME", "valid (the default) or test, a second held-out part", ("validate",)),
     "--step": (
         "N",
-        "this checkpoint instead of the newest; best: of the lowest validation loss",
+        "checkpoint of step N instead of the newest; best: the lowest validation loss",
         ("validate", "sample"),
     ),
-    "--help": ("", "this help; COMMAND --help: of a command; --help=all: every config field", ()),
+    "--help": ("", "print this help; COMMAND --help: help of a command; --help=all: all config fields", ()),
     "--version": ("", "print the version", ()),
 }
 # Environment variable: the file that receives the exit code of rank 0, or of the rank that ends the job.

@@ -20,7 +20,7 @@ class DataConfig:
 
     path: str = opt(
         "",
-        "file, folder, glob, several with commas, or URL; empty = the sources of Python's standard library",
+        "file, folder, glob or URL, or several separated by commas; empty = the sources of Python's standard library",
     )
     tokenizer: str = opt(
         "bpe",
@@ -52,7 +52,9 @@ class DataConfig:
         later=True,
     )
     eval_path: str = opt(
-        "", "validation files, named as data.path; empty = held out by the pipeline's rule", later=True
+        "",
+        "validation files, in the form of data.path; empty = the pipeline holds out some documents",
+        later=True,
     )
     eval_match: str = opt(
         "",
@@ -84,7 +86,7 @@ class DataConfig:
     )
     loss_on: str = opt(
         "assistant",
-        "chat: targets of the loss: all turns of the assistant, the last one, or everything",
+        "chat: turns that contribute to the loss: all of the assistant, only its last one, or all turns",
         choices=("assistant", "last", "all"),
         later=True,
     )

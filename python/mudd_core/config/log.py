@@ -19,11 +19,11 @@ class LogConfig:
         free=True,
     )
     compat: bool = opt(
-        False, "reproduce the unusual metrics of the original programs that docs/maths marks", free=True
+        False, "reproduce the unusual metrics of the original programs (docs/coming-from)", free=True
     )
     weights: bool = opt(
         False,
-        "log norms of weights and activations too; for a muP model the size of each weight's update",
+        "also log norms of weights and activations; for a muP model, the size of each weight's update",
         free=True,
     )
     activations: bool = opt(False, "log the mean size of every activation of a muP model", free=True)
@@ -50,11 +50,11 @@ class LogConfig:
         free=True,
     )
     mllog_config: str = opt(
-        "", "config file that the MLPerf log names; empty = the name of the run", free=True
+        "", "name of the config file in the MLPerf log; empty = the name of the run", free=True
     )
     mllog_warmup: float = opt(
         -1.0,
-        "warm-up factor that the MLPerf log names; -1 = warm-up steps over the schedule's steps",
+        "warm-up factor in the MLPerf log; -1 = warm-up steps divided by the schedule's steps",
         low=-1.0,
         high=1.0,
         free=True,

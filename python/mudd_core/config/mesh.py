@@ -26,8 +26,7 @@ class MeshConfig:
 
     data: int = opt(
         -1,
-        "number of groups of fsdp ranks; a group can have the whole optimizer state; -1 = all "
-        "remaining ranks",
+        "number of groups of mesh.fsdp ranks; each group can store the whole optimizer state; -1 = all remaining ranks",
         "ranks",
         low=-1,
         high=MOST_RANKS,

@@ -80,7 +80,7 @@ class OptimConfig:
     nesterov: bool = _setting("nesterov")
     eps: float = opt(
         1e-8,
-        "epsilon in the denominator, added to the square root of the second moment",
+        "epsilon in the denominator, outside the square root of the second moment",
         low=0.0,
         flags=("adamw_eps",),
     )
@@ -105,12 +105,16 @@ class OptimConfig:
     )
     decay_mode: str = opt(
         "coupled",
-        "decay times the weight's own learning rate, or independent: times the schedule's factor only",
+        "coupled: decay times the learning rate of the weight; independent: times the factor of the schedule only",
         choices=("coupled", "independent"),
     )
     decay: str = opt("matrices", "parameters with weight decay", choices=tuple(DECAYS))
-    clip: float = opt(1.0, "largest global gradient norm; 0 = no clipping", low=0.0, flags=("max_grad_norm",))
-    schedule: str = opt("cosine", "learning rate after warm-up", choices=tuple(_core.schedules()))
+    clip: float = opt(
+        1.0, "clip gradients to this global norm; 0 = no clipping", low=0.0, flags=("max_grad_norm",)
+    )
+    schedule: str = opt(
+        "cosine", "shape of the learning rate after warm-up", choices=tuple(_core.schedules())
+    )
     warmup_steps: int = opt(0, "updates of linear warm-up", "steps", low=0)
     warmup: str = opt(
         "next",

@@ -48,7 +48,9 @@ class EvalConfig:
         choices=("auto", *PROTOCOLS),
         later=True,
     )
-    documents: int = opt(0, "validate the first documents only; 0 = all", "documents", low=0, later=True)
+    documents: int = opt(
+        0, "number of documents to validate, from the first; 0 = all", "documents", low=0, later=True
+    )
     at_start: bool = opt(False, "validate before the first update too", free=True)
     off: bool = opt(
         False,
@@ -65,7 +67,7 @@ class EvalConfig:
         later=True,
     )
     target_loss: float = opt(
-        0.0, "save and end the run at a validation loss at or below this; 0 = never", low=0.0, free=True
+        0.0, "save and end the run when the validation loss is at most this; 0 = never", low=0.0, free=True
     )
 
 
@@ -82,7 +84,7 @@ class SampleConfig:
     )
     prompt: str = opt(
         "",
-        "prompt of those samples, and of the command sample without --prompt; empty = a new document",
+        "prompt of these samples, and of the command sample without --prompt; empty = start a new document",
         free=True,
     )
     temperature: float = opt(
@@ -97,7 +99,7 @@ class SampleConfig:
         high=1.0,
         free=True,
     )  # must be above 0; check.py has the rule
-    max_tokens: int = opt(200, "most new tokens", "tokens", low=1, free=True)
+    max_tokens: int = opt(200, "largest number of new tokens", "tokens", low=1, free=True)
     seed: int = opt(0, "seed of the random draws", low=0, high=_SEEDS, free=True)
     window: str = opt(
         "stop",
@@ -119,7 +121,7 @@ class SampleConfig:
     )
     prompt_tokens: int = opt(
         128,
-        "tokens of a validation sequence that --mode=sample of mu-Transformer's grammar continues",
+        "length of the prompts that --mode=sample of mu-Transformer's commands reads from validation sequences",
         "tokens",
         low=1,
         free=True,

@@ -174,13 +174,13 @@ class TrainConfig:
     )
     spike: str = opt(
         "off",
-        "skip: no update where loss or gradient norm is above mean + 6 sigma of the last 128 updates kept",
+        "skip: skip an update if its loss or gradient norm is above mean + 6 sigma of the last 128 accepted updates",
         choices=("off", "skip"),
         later=True,
     )
     extend: bool = opt(
         False,
-        "let a resume raise train.steps in place, where the schedule's rates up to now stay the same",
+        "let a resume raise train.steps, if the learning rates of past updates stay the same",
         free=True,
     )
     debug_nonfinite: bool = opt(

@@ -214,7 +214,7 @@ def _write(folder: str, found: Result) -> None:
 
 def _parser() -> ToolArguments:
     parser = ToolArguments("commbench", __doc__ or "")
-    parser.add_argument("--workdir", metavar="DIR", help=f"also keep the numbers there, as {FILE}")
+    parser.add_argument("--workdir", metavar="DIR", help=f"also write the results to {FILE} in this folder")
     parser.add_argument(
         "--ranks", type=whole_number(1, 1024), metavar="N", help="start N ranks as threads of this process"
     )
@@ -229,13 +229,13 @@ def _parser() -> ToolArguments:
         type=whole_number(SIZES[0], SIZES[-1]),
         default=SIZES[-1],
         metavar="B",
-        help="most bytes (default 64 MiB)",
+        help="largest message in bytes (default 64 MiB)",
     )
     parser.add_argument(
         "--repeats",
         type=whole_number(1, 1024),
         default=20,
         metavar="K",
-        help="of each; the median counts (default 20)",
+        help="repetitions of each message; the median is reported (default 20)",
     )
     return parser

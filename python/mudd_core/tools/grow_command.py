@@ -69,15 +69,17 @@ def _parser() -> ToolArguments:
     p.add_argument(
         "--preserve",
         action="store_true",
-        help="zero_keys with zoom_dim held at the old number of slots: the model computes what it did",
+        help="zero_keys with zoom_dim at the old number of slots: the model's outputs do not change",
     )
     p.add_argument(
         "--slot-number",
         type=whole_number(1),
         metavar="N",
-        help="leading slots of the source that are real; all",
+        help="number of leading slots of the source to use; default all",
     )
-    p.add_argument("--keep-optimizer", action="store_true", help="take over the moments, zeros for new slots")
+    p.add_argument(
+        "--keep-optimizer", action="store_true", help="keep the moments; moments of new slots are zero"
+    )
     p.add_argument("--force", action="store_true", help="allow zero_both, whose new slots can never learn")
     return p
 

@@ -56,9 +56,11 @@ def main(words: Sequence[str]) -> int:
 def _parser() -> ToolArguments:
     parser = ToolArguments("weights", __doc__ or "", fields="data.cache_dir=DIR", run="--workdir")
     parser.add_argument("--workdir", metavar="DIR", help="folder of a MUDDFormer run")
-    parser.add_argument("--config", metavar="FILE", help="instead: config of a run in its default folder")
     parser.add_argument(
-        "--step", type=whole_number(0), metavar="N", help="this checkpoint instead of the newest"
+        "--config", metavar="FILE", help="instead of --workdir: config of a run in its default folder"
+    )
+    parser.add_argument(
+        "--step", type=whole_number(0), metavar="N", help="checkpoint of step N instead of the newest"
     )
     parser.add_argument(
         "--windows",

@@ -13,7 +13,9 @@ from mudd_core.config.tool_arguments import ToolArguments
 def add_config_or_run(parser: ToolArguments) -> None:
     """Add --config and --workdir, of which a user passes one."""
     parser.add_argument("--config", metavar="FILE", help="config file, as for training")
-    parser.add_argument("--workdir", metavar="DIR", help="instead: a run, whose saved config counts")
+    parser.add_argument(
+        "--workdir", metavar="DIR", help="instead of --config: a run, whose saved config is used"
+    )
 
 
 def named_config(

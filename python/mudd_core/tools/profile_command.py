@@ -53,10 +53,10 @@ def _parser() -> ToolArguments:
         "--steps", type=whole_number(1), default=5, metavar="N", help="timed steps (default 5)"
     )
     parser.add_argument(
-        "--warmup", type=whole_number(1), default=2, metavar="N", help="steps before them (default 2)"
+        "--warmup", type=whole_number(1), default=2, metavar="N", help="untimed steps before them (default 2)"
     )
     parser.add_argument(
-        "--by", choices=("op", "part"), default="op", help="rows by op, or by place in the model"
+        "--by", choices=("op", "part"), default="op", help="group times by op, or by part of the model"
     )
     parser.add_argument(
         "--trace", default="", metavar="FILE", help="also write a trace of the last step to FILE (.json.gz)"

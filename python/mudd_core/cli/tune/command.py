@@ -142,7 +142,7 @@ def _parser() -> ToolArguments:
     parser.add_argument(
         "--data", required=True, metavar="FILE", help="conversations: jsonl, Parquet or Arrow (docs/data.md)"
     )
-    parser.add_argument("--adapter", metavar="DIR", help="folder of PEFT, whose adapters are trained further")
+    parser.add_argument("--adapter", metavar="DIR", help="PEFT folder, whose adapters are trained further")
     parser.add_argument("--workdir", required=True, metavar="DIR", help="work directory of the run")
     parser.add_argument(
         "--plan", action="store_true", help="print the choices, tokens, memory and time; train nothing"

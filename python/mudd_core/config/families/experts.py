@@ -19,7 +19,7 @@ class ExpertFields(Decoding):
     top_k: int = opt(2, "experts per token (top-k)", "experts", low=1)
     capacity_factor: float = opt(
         0.0,
-        "most slots per expert, as a multiple of an even load; the rest is dropped; 0 or less = never drop",
+        "largest load of an expert, as a multiple of an even load; further tokens are dropped; 0 or less = never drop",
     )
     capacity_scope: str = opt(
         "sequence",
@@ -28,12 +28,12 @@ class ExpertFields(Decoding):
     )
     drop_policy: str = opt(
         "position",
-        "slots that a full expert keeps: the first ones, or the ones with the largest gates",
+        "tokens that a full expert keeps: the first ones, or the ones with the largest gates",
         choices=("position", "probs"),
     )
     full_drop: str = opt(
         "passthrough",
-        "a token that all its experts drop adds its normalised state, or nothing",
+        "result for a token that all its experts drop: its normalised state, or zero",
         choices=("passthrough", "zero"),
     )
     aux_coef: float = opt(0.0, "weight of the load-balancing loss; training only", low=0.0, effect="training")

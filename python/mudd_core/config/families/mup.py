@@ -85,7 +85,7 @@ class MupConfig(Sizes):
     e_norm: bool = opt(False, "RMSNorm of the embedding")
     qk_norm: bool = opt(False, "RMSNorm of each query and key head, before rotation")
     norm_eps: float = opt(1e-5, "epsilon that RMSNorm adds to the mean square", low=0.0)
-    norm_gains: bool = opt(False, "norms have learned gains")
+    norm_gains: bool = opt(False, "learn the gains of norms")
     norm_gains_type: str = opt(
         "vector", "a gain for every channel, or one for all", choices=("vector", "scalar")
     )

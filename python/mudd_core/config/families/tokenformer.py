@@ -39,7 +39,7 @@ class TokenFormerConfig(Sizes):
     d_head: int = opt(0, "width of a head; 0 = d_model / n_head", "channels", low=0)
     block: str = opt(
         "pattention",
-        "pattention, or dense = the baseline of gpt2.yml (biased matrices, LayerNorms with parameters)",
+        "pattention, or dense = the baseline of gpt2.yml (matrices with biases, LayerNorms with parameters)",
         choices=("pattention", "dense"),
     )
     slot_num: int = opt(192, "number of key and value parameter tokens of each of q, k, v", "slots", low=1)
@@ -56,8 +56,7 @@ class TokenFormerConfig(Sizes):
     )
     zoom_dim: float = opt(
         0.0,
-        "scores are scaled by the square root of this value (feed-forward: of 4 zoom_dim); 0 = of "
-        "the number of slots",
+        "square of the scale of the scores (feed-forward: 4 zoom_dim); 0 = the number of slots",
         "slots",
         low=0.0,
     )
@@ -88,7 +87,7 @@ class TokenFormerConfig(Sizes):
     )
     positions: str = opt(
         "none",
-        "order of tokens: none = the causal mask alone, sinusoidal or learned (added), rotary",
+        "position encoding: none = the causal mask alone, sinusoidal or learned (added), rotary",
         choices=("none", "sinusoidal", "learned", "rotary"),
     )
     rope_base: float = opt(10000.0, "rotary: RoPE theta, the base of the wavelengths", low=1.0)
@@ -98,7 +97,7 @@ class TokenFormerConfig(Sizes):
     norm_eps: float = opt(1e-5, "epsilon that LayerNorm adds to the variance", low=0.0)
     gain_offset: float = opt(
         1.0,
-        "the gain of a LayerNorm is this plus its parameter: 1 = JAX program, 0 = NeoX",
+        "constant that is added to the gain of a LayerNorm: 1 = JAX program, 0 = NeoX",
         low=0.0,
         high=1.0,
     )

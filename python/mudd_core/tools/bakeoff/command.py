@@ -138,7 +138,7 @@ def by_ranks(words: Sequence[str], ranks: Ranks) -> int:
 def _parser() -> ToolArguments:
     parser = ToolArguments("bakeoff", __doc__ or "", fields="model.d_model=192")
     parser.add_argument(
-        "--preset", default="families", choices=PRESETS, help="which comparison (default: families)"
+        "--preset", default="families", choices=PRESETS, help="comparison to run (default: families)"
     )
     parser.add_argument(
         "--families",
@@ -151,7 +151,7 @@ def _parser() -> ToolArguments:
         default=next(iter(EQUAL)),
         choices=EQUAL,
         metavar="WHAT",
-        help="parameters (default; equal tokens too) or flops",
+        help="quantity that is equal: parameters (default; equal tokens too) or flops",
     )
     parser.add_argument(
         "--tokens", default="2097152", metavar="N", help="tokens a run trains on (default 2,097,152)"

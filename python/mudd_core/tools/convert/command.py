@@ -87,13 +87,13 @@ def _parser() -> ToolArguments:
     parser.add_argument(
         "--to", "--output_path", dest="target", required=True, metavar="DIR", help="folder of the output"
     )
-    parser.add_argument("--format", choices=TARGETS, help="of the output; default by the input")
+    parser.add_argument("--format", choices=TARGETS, help="format of the output; default by the input")
     parser.add_argument(
         "--shards",
         type=whole_number(0),
         default=0,
         metavar="N",
-        help="files of a split; default as the input",
+        help="output files per split; default as the input",
     )
     parser.add_argument(
         "--split-valid",
@@ -102,10 +102,14 @@ def _parser() -> ToolArguments:
         metavar="P",
         help="fraction held out for validation, by a hash",
     )
-    parser.add_argument("--column", default="text", metavar="NAME", help="column of the text")
-    parser.add_argument("--tokenizer", default="", metavar="NAME", help="for --format=megatron")
+    parser.add_argument("--column", default="text", metavar="NAME", help="column that contains the text")
+    parser.add_argument("--tokenizer", default="", metavar="NAME", help="tokenizer for --format=megatron")
     parser.add_argument(
-        "--length", type=whole_number(2), default=2049, metavar="N", help="ids of a record made of ids"
+        "--length",
+        type=whole_number(2),
+        default=2049,
+        metavar="N",
+        help="ids per record, if records contain ids",
     )
     return parser
 

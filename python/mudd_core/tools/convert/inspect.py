@@ -46,7 +46,7 @@ def _parser() -> ToolArguments:
         type=whole_number(0),
         default=2,
         metavar="N",
-        help="records of a file that are shown; default 2",
+        help="number of records shown per file; default 2",
     )
     return parser
 

@@ -110,26 +110,32 @@ def _parser() -> ToolArguments:
 
     p = ToolArguments("export", _TEXT, fields="data.cache_dir=DIR", run="--workdir")
     p.add_argument("--workdir", metavar="DIR", help="the run: its newest checkpoint is exported")
-    p.add_argument("--config", metavar="FILE", help="instead: config of a run in its default folder")
+    p.add_argument(
+        "--config", metavar="FILE", help="instead of --workdir: config of a run in its default folder"
+    )
     p.add_argument("--to", required=True, metavar="FOLDER", help="the new folder")
     p.add_argument("--force", action="store_true", help="replace the folder if an export wrote it")
     form = p.add_mutually_exclusive_group()
     form.add_argument(
-        "--adapter", action="store_true", help="of a run of adapters these alone, as PEFT reads them"
+        "--adapter", action="store_true", help="write only the adapters of the run, in PEFT's format"
     )
     form.add_argument(
-        "--merged", action="store_true", help="of such a run the whole model, adapters added (the default)"
+        "--merged",
+        action="store_true",
+        help="add the adapters to the base and write the whole model (the default)",
     )
     p.add_argument(
-        "--base", metavar="NAME", help="what --adapter names as its base; default the folder that was tuned"
+        "--base",
+        metavar="NAME",
+        help="base model that --adapter writes to its config; default the tuned folder",
     )
-    whom = f"for whom: {', '.join(systems())}; {OWN}: by our names, for mc.load; default hf, or the family's program"
+    whom = f"format: {', '.join(systems())}; {OWN}: mudd_core's names, for mc.load; default hf, or the family's program"
     p.add_argument("--system", choices=(*systems(), OWN), metavar="NAME", help=whom)
     p.add_argument(
         "--step",
         type=_step,
         metavar="N",
-        help="this checkpoint instead of the newest; best: of the lowest validation loss",
+        help="checkpoint of step N instead of the newest; best: the lowest validation loss",
     )
     p.add_argument(
         "--tokenizer", metavar="PATH", help="tokenizer to write with the weights; default the run's own"

@@ -92,7 +92,7 @@ def _parser() -> ToolArguments:
         "source", metavar="PATH", help="folder with config.json and safetensors, or a safetensors file"
     )
     p.add_argument("--workdir", required=True, metavar="DIR", help="work directory of the new run")
-    whose = f"whose weights: {', '.join(systems())}; default hf, Hugging Face"
+    whose = f"format of the weights: {', '.join(systems())}; default hf, Hugging Face"
     p.add_argument("--system", choices=tuple(systems()), default="hf", metavar="NAME", help=whose)
     p.add_argument(
         "--settings", metavar="FILE", help="the original's settings as JSON; default PATH/config.json"

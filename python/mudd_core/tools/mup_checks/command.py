@@ -30,7 +30,7 @@ def main(words: Sequence[str]) -> int:
     if words and words[0] in parts:
         return parts[words[0]](words[1:])
     parser = ToolArguments("mup", HELP)
-    parser.add_argument("part", metavar="check|transfer", help="which of the two")
+    parser.add_argument("part", metavar="check|transfer", help="the check to run")
     asked, _ = parser.read(words)
     raise UserError(f"[mup] expected check or transfer, got '{asked.part}'{nearest(asked.part, parts)}")
 
@@ -87,7 +87,7 @@ def check(words: Sequence[str]) -> int:
         type=whole_number(0),
         default=40,
         metavar="N",
-        help="updates of wider-is-better; 0 leaves it out",
+        help="updates of wider-is-better; 0 skips it",
     )
     parser.add_argument(
         "--out",
@@ -142,7 +142,7 @@ def transfer(words: Sequence[str]) -> int:
         type=whole_number(1),
         default=2,
         metavar="N",
-        help="exponents between neighbours of the grid",
+        help="distance of neighbouring rates, as an exponent of 2",
     )
     parser.add_argument(
         "--target",

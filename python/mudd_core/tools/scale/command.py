@@ -126,13 +126,13 @@ def _parser() -> ToolArguments:
         "--step-seconds",
         type=positive_number,
         metavar="S",
-        help="instead: one node's step of the config's batch",
+        help="instead of --workdir: seconds of one node for a step of the config's batch",
     )
     parser.add_argument(
         "--flops",
         type=positive_number,
         metavar="F",
-        help="instead: FLOP/s of a node in training, as --plan counts",
+        help="instead: FLOP/s of a node in training, as printed by --plan",
     )
     parser.add_argument(
         "--memory",
@@ -141,7 +141,7 @@ def _parser() -> ToolArguments:
         help="memory of a node in GiB; default: no limit",
     )
     parser.add_argument(
-        "--axes", action="store_true", help="print which axes of a mesh each family has, and what they refuse"
+        "--axes", action="store_true", help="print the mesh axes that each family supports and rejects"
     )
     parser.add_argument("--tables", action="store_true", help="print the tables of docs/scale.md")
     return parser
