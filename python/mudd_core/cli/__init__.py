@@ -1,7 +1,7 @@
 """The command line: `launch.py [command] --config=FILE [overrides]`; `main` runs one.
 
-argv parses the arguments, help has their texts, commands has a function for each command. A tool (a command with its
-own arguments) is a module with main(arguments).
+argv.py parses the arguments, help.py has the help texts, and commands.py has a function for each command. A tool (a
+command with its own arguments) is a module with main(arguments).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Sequence
 
-# Faults of the process itself, and the two signals that cannot be blocked.
+# The signals of faults in this process, and the two that cannot be blocked. launch.py has the same list.
 NOT_HELD = {
     signal.SIGKILL,
     signal.SIGSTOP,
@@ -24,8 +24,11 @@ NOT_HELD = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line; return the exit code. Without arguments, run that of the process and handle its signals."""
-    if arguments is None:  # blocked during imports, until the handlers are installed
+    """Run one command line and return the exit code.
+
+    Without arguments, run sys.argv and handle the process's signals.
+    """
+    if arguments is None:  # signals are blocked during imports, until the handlers are installed
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - NOT_HELD)
     from mudd_core.cli.entry import main as run
 

@@ -1,4 +1,4 @@
-"""A command line, parsed once: its command or tool, options, overrides, and the ranks that it starts."""
+"""Parse a command line once: its command or tool, options, overrides, and the ranks that it starts."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from mudd_core.run.store.saved_run import is_run
 _TRAINING = ("train", "bakeoff", "tune")
 _INFORMING = ("--plan", "--params", "--help", "-h", "--version", "-V")
 _HELP = {"--help", "-h", "--version", "-V"}
-# Options of some commands that are config fields for the others.
+# Options of some commands that are names of config fields for the others.
 _FIELDS_TOO = ("--tokenizer", "--num-samples", "--prompt-file")
 
 
 @dataclass(frozen=True)
 class Given:
-    """Options of this program with their values, and all other arguments.
+    """The options of launch.py with their values, and all other arguments.
 
-    stops: the values of --stop, the only option that may be repeated; options has the last one.
+    stops: the values of --stop, the only option that may be repeated; `options` has the last value.
     """
 
     options: dict[str, str]
@@ -44,10 +44,10 @@ class Given:
 class Invocation:
     """A command line, parsed as far as possible without a config.
 
-    words: as typed. command: the command or tool. tool: the tool, None for a command; tool_words: its arguments.
-    first: the command typed first, possibly of another program; mode: the command of --mode; both empty if absent.
-    informs: it only prints information. multirun: it starts several runs, one after another. starts_ranks: this process
-    starts ranks.
+    words: the arguments as the user wrote them. command: the command or tool. tool: the tool, None for a command.
+    tool_words: the arguments of the tool. first: the first argument if it is a command, possibly of another program;
+    mode: the command of --mode; both are empty if absent. informs: the command only prints information. multirun: the
+    command starts several runs, one after another. starts_ranks: this process starts ranks.
     """
 
     words: tuple[str, ...]
@@ -62,12 +62,12 @@ class Invocation:
 
     @property
     def trains(self) -> bool:
-        """True if it trains."""
+        """True if the command trains."""
         return not self.informs and self.command in _TRAINING
 
     @property
     def runs_on_ranks(self) -> bool:
-        """True if several ranks can share its work."""
+        """True if several ranks can share the command's work."""
         shared = self.command in OPTIONS["--ranks"][2] or self.command in TOOLS_ON_RANKS
         return not self.informs and shared
 
@@ -78,7 +78,7 @@ class Invocation:
 
     @property
     def named(self) -> str:
-        """The command typed first, with aliases resolved; train if there is none."""
+        """The command at the start of the line, with aliases resolved; train if there is none."""
         return ALIASES.get(self.first, self.first) or "train"
 
     @cached_property
@@ -103,7 +103,7 @@ class Invocation:
 
 
 def parse(words: Sequence[str]) -> Invocation:
-    """Parse the arguments of a command line; raise no errors."""
+    """Parse the arguments of a command line. This raises no errors."""
     words = list(words)
     items = list(with_values(words))
     options = {item.option for item, _ in items}
@@ -132,7 +132,7 @@ def _tool_in(words: Sequence[str], items: Sequence[tuple[Argument, str]]) -> tup
     """Return the tool that is the first argument or the value of --mode, and its arguments."""
     if words[:1] == ["help"] and (asked := _tool_in(words[1:], items[1:]))[0]:
         return asked[0], [*asked[1], "--help"]
-    for count in (2, 1):  # "data show" is a command, and "data" another one
+    for count in (2, 1):  # "data show" is a command, and "data" is another one
         if (name := " ".join(words[:count])) in TOOLS and len(words) >= count:
             return name, list(words[count:])
     for i, (item, value) in enumerate(items):
@@ -142,14 +142,14 @@ def _tool_in(words: Sequence[str], items: Sequence[tuple[Argument, str]]) -> tup
 
 
 def _given(words: Sequence[str], command: str) -> Given:
-    """Separate the options of this program from all other arguments."""
+    """Separate the options of launch.py from all other arguments."""
     given, arguments = Given({}, [], []), Arguments(words)
     for item in arguments:
         name = {"-h": "--help", "-V": "--version"}.get(item.option, item.option)
         if command in OPTIONS.get(dashed := name.replace("_", "-"), ("", "", ()))[2]:
             name = dashed
         if name not in OPTIONS or (name in _FIELDS_TOO and command not in OPTIONS[name][2]):
-            # The value must not be parsed as an option of this program.
+            # The value must not be parsed as an option of launch.py.
             given.words.extend(arguments.typed(item) if item.switch else [item.raw])
             continue
         value = item.value if item.value is not None else _value_after(name, arguments)
@@ -162,7 +162,7 @@ def _given(words: Sequence[str], command: str) -> Given:
 def _value_after(option: str, arguments: Arguments) -> str:
     """Remove and return the value of an option; raise UserError if a required value is missing."""
     wanted = OPTIONS[option][0]
-    if is_optional(option):  # the folder of a run is not the value of this option
+    if is_optional(option):  # the folder of a run must not become the value of this option
         after = arguments.next()
         return "" if after is None or is_run(after.raw) else arguments.plain_value() or ""
     if wanted and (value := arguments.value()) is not None:

@@ -39,7 +39,10 @@ _BLOCK_SECONDS = 0.007  # memory that planning needs to record the graphs of a b
 
 
 def run(request: Request, ranks: Ranks | None = None) -> int:
-    """Run the command; `train --plan`, `train --params` and `train --explain` only print. ranks: all make this call."""
+    """Run the command; `train --plan`, `train --params` and `train --explain` only print.
+
+    ranks: all of them must make this call.
+    """
     ranks = ranks or Ranks()
     if request.resolved is not None and request.resolved.answer:
         print(request.resolved.answer)
@@ -94,7 +97,7 @@ def _look_at(folder: RunFolder) -> None:
 def plan(
     config: Config, folder: RunFolder, options: Mapping[str, str], line: Sequence[str], counted: float = 1.0
 ) -> str:
-    """Return the text of --plan. options: of the command line, including ranks. line: the command itself.
+    """Return the text of --plan. options: the options of the command line, including --ranks. line: the command itself.
 
     counted: the fraction of targets that contribute to the loss.
     """
@@ -115,7 +118,7 @@ def plan(
 
 
 def _place(config: Config, options: Mapping[str, str]) -> Place:
-    """Return the ranks of a plan."""
+    """Return the ranks for which a plan is made."""
     from mudd_core.run.build.place import ALONE, Place
 
     words = [f"{name}={options[name]}" for name in JOB_OPTIONS if name in options]
@@ -164,7 +167,7 @@ def sample(request: Request, ranks: Ranks) -> int:
     tokenizer = ranks.together(lambda: _tokenizer(request, config, folder, model))
     together = config.mesh.runs_together(ranks.world)
     if not ranks.first and not together:
-        return int(ranks.from_first(lambda: 0))  # exit code of rank 0
+        return int(ranks.from_first(lambda: 0))  # the exit code of rank 0
 
     def write() -> int:
         if program is not None and text is not None:

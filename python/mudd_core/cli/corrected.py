@@ -1,4 +1,4 @@
-"""Errors for mistyped commands with a clear meaning, each with the whole corrected command."""
+"""Errors for mistyped commands whose meaning is clear, each with the whole corrected command."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NEITHER = "'{}' is neither a command nor name=value"
 def refuse_bare(request: Request, first: str) -> None:
     """Raise UserError for an argument that is neither an option nor name=value, if its meaning is known.
 
-    first: the command typed first.
+    first: the command at the start of the line.
     """
     for item in bare(request.words):
         word = item.raw
@@ -52,12 +52,12 @@ def refuse_bare(request: Request, first: str) -> None:
             own = [] if any(one.startswith(f"'{word}' is") for one in again.told) else [_NEITHER.format(word)]
             raise UserError(f"[arguments] {', '.join([*own, *again.told])}{told}")
         if argument(word).name.endswith((".py", ".json")):
-            find_config(word)  # raises UserError: there is no such file
+            find_config(word)  # raises UserError, because there is no such file
         return
 
 
 def _asline_of(request: Request, ours: str, word: str) -> str:
-    """Return the whole command with an argument replaced by a command of this program."""
+    """Return the whole command, with an argument replaced by a command of launch.py."""
     rest = [other for other in request.words if other != word]
     if ours == "--version":
         rest = []
@@ -67,7 +67,7 @@ def _asline_of(request: Request, ours: str, word: str) -> str:
 def other_names(request: Request, first: str = "") -> UserError | None:
     """Return the error for names or values of other programs, with the whole translated command.
 
-    Return None if no argument has such a name, or if its value has no counterpart.
+    Return None if no argument has such a name, or if its value has no equivalent.
     """
     again = retyped(request)
     if again.problem and not again.bare:
@@ -85,13 +85,13 @@ def other_names(request: Request, first: str = "") -> UserError | None:
 
 
 def _line(request: Request, first: str, again: Retyped) -> str:
-    """Return the whole command of the retyped arguments."""
+    """Return the whole command that has the retyped arguments."""
     options = options_of(request, {**again.options, **_example(request, again)})
     return line_of(request, first or again.command, [*options, *again.words])
 
 
 def _example(request: Request, again: Retyped) -> dict[str, str]:
-    """Return an example config if none is typed and --workdir names no run to read or resume."""
+    """Return an example config, if the arguments have none and --workdir names no run to read or resume."""
     folder = again.options.get("--workdir")
     is_read = folder is not None and (request.command in READING or is_url(folder) or is_run(folder))
     return {} if is_read or "--config" in again.options else {"--config": _EXAMPLE}
@@ -104,7 +104,7 @@ def missing_config(request: Request, first: str) -> UserError:
 
 
 def require_run(request: Request, first: str) -> None:
-    """Raise UserError if a command that reads a run names none."""
+    """Raise UserError if a command that reads a run does not name one."""
     if request.options.keys() & {"--config", "--workdir"}:
         return
     named = f"--config={_EXAMPLE}" if (newest := newest_run()) is None else str(newest)
@@ -113,7 +113,7 @@ def require_run(request: Request, first: str) -> None:
 
 
 def options_of(request: Request, changed: dict[str, str] | None = None) -> list[str]:
-    """Return the options as typed, config first. changed: values that override those of the request."""
+    """Return the options as the user wrote them, config first. changed: values that override the request's."""
     options = {**request.options, **(changed or {})}
     names = sorted(options, key=lambda name: name != "--config")
     stops = [f"--stop={stop}" for stop in request.stops]
@@ -122,6 +122,6 @@ def options_of(request: Request, changed: dict[str, str] | None = None) -> list[
 
 
 def line_of(request: Request, first: str, words: Sequence[str]) -> str:
-    """Return the whole command of these arguments. first: the command typed first."""
+    """Return the whole command with these arguments. first: the command at the start of the line."""
     command = first or ("" if request.command == "train" else request.command)
     return shlex.join([*typed_program(), *([command] if command else []), *words])

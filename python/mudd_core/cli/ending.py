@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 def show_sample(trainer: Any, config: Config, *, shown: bool = True) -> None:
-    """Print a sample; its errors do not fail a run that is already saved. shown: False on ranks that only compute."""
+    """Print a sample. Its errors do not fail a run that is already saved. shown: False on ranks that only compute."""
     from mudd_core.run.report.sample import write_text
 
-    if trainer.tokenizer is None:  # data without text, only ids
+    if trainer.tokenizer is None:  # the data are ids without text
         return
-    trainer.engine.executor.release()  # release gradients, so that packed weights of decoding reuse their memory
+    trainer.engine.executor.release()  # frees gradients, so that packed weights of decoding reuse their memory
     say = write_now if shown else silent
     say("\na sample of what it learned:\n" + "-" * 72 + "\n")
     try:
@@ -40,10 +40,10 @@ def show_sample(trainer: Any, config: Config, *, shown: bool = True) -> None:
 
 
 def silent(text: str) -> None:
-    """Write nothing, on ranks that only compute."""
+    """Write nothing. Used on ranks that only compute."""
 
 
-_PROMPT_IDS = 48  # characters of a held-out sequence from which a prompt is taken
+_PROMPT_IDS = 48  # ids of a held-out sequence from which a prompt is taken
 
 
 def write_now(text: str) -> None:
@@ -53,7 +53,7 @@ def write_now(text: str) -> None:
 
 
 def prompt_of(trainer: Trainer) -> str | None:
-    """Return the first words of a held-out text; empty if it has none, None for data that are ids."""
+    """Return the first words of a held-out text; empty if it has none, None for data without text."""
     tokenizer = trainer.tokenizer
     if tokenizer is None:
         return None

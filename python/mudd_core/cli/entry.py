@@ -1,7 +1,7 @@
 """The entry point: find the command of a command line, run it, and convert every result into an exit code.
 
-0 done, 2 bad arguments, config or work directory, 65 damaged input, 70 internal error, 74 a required write failed,
-75 stopped on request after saving, 76 diverged, 130 and 143 exit at once on a second SIGINT or SIGTERM.
+0 done; 2 bad arguments, config or work directory; 65 damaged input; 70 internal error; 74 a required write
+failed; 75 stopped on request after saving; 76 diverged; 130 and 143 quit at once on a second SIGINT or SIGTERM.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run one command line, by default that of the process; return the exit code.
+    """Run one command line, by default sys.argv, and return the exit code.
 
     If output was lost on a full disk, 0 becomes 74.
     """
@@ -48,7 +48,7 @@ def main(words: Sequence[str] | None = None) -> int:
         if words is None:
             words = sys.argv[1:]
             code = _run(words, _take_signals(words))
-        else:  # called by a program, whose handlers are restored afterwards
+        else:  # a program has called this; its handlers are restored afterwards
             with _signals_given_back():
                 code = _run(words)
     return flushed(code)
@@ -56,7 +56,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 @contextlib.contextmanager
 def _signals_given_back() -> Iterator[None]:
-    """Remove the handlers that a command inside the block installed."""
+    """On exit, remove the handlers that a command inside the block installed."""
     from mudd_core.run.loop import signals
 
     before = signals.taken()
@@ -70,7 +70,7 @@ def _signals_given_back() -> Iterator[None]:
 def _take_signals(words: Sequence[str]) -> Invocation | None:
     """Unblock signals; if the command trains, install its handlers first, before the config file runs.
 
-    Return the parsed command line; None if main_help answers it.
+    Return the parsed command line; None if main_help can answer it.
     """
     blocked = set[int]()
     try:
@@ -99,17 +99,19 @@ def _installed(asked: Invocation) -> set[int]:
 
 
 def _text(words: Sequence[str]) -> str | None:
-    """Return the answer of main_help, which loads no config; None for a command line that needs more."""
+    """Return the answer of main_help, which loads no config; None if the command line needs more."""
     return main_help.answer(words) if len(words) < 2 else None
 
 
 def _fill_closed_streams() -> None:
-    """Open /dev/null for closed standard streams; otherwise the next opened file would get their descriptor."""
+    """Open /dev/null for closed standard streams. Otherwise the next opened file would get the stream's descriptor."""
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            null = os.open(os.devnull, os.O_RDWR)  # uses the lowest free descriptor: this one
+            null = os.open(
+                os.devnull, os.O_RDWR
+            )  # uses the lowest free descriptor, which is the closed stream's
             os.set_inheritable(null, True)
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
@@ -117,7 +119,7 @@ def _fill_closed_streams() -> None:
 
 
 def _run(words: Sequence[str], asked: Invocation | None = None) -> int:
-    """Run a command line and print its error. asked: the command line, if it is parsed already."""
+    """Run a command line and print its error. asked: the parsed command line, if it was parsed before."""
     try:
         _check_text(words)
         if (text := _text(words)) is not None:
@@ -127,7 +129,7 @@ def _run(words: Sequence[str], asked: Invocation | None = None) -> int:
         from mudd_core.cli import argv
 
         return run(asked or argv.parse(words))
-    except SystemExit as end:  # raised by argparse after a tool's help
+    except SystemExit as end:  # argparse raises this after a tool's help
         return int(end.code or 0)
     except KeyboardInterrupt:
         _tell("interrupted")
@@ -188,7 +190,7 @@ def _check_text(words: Sequence[str]) -> None:
 
 
 def _tell(text: str) -> None:
-    with contextlib.suppress(OSError):  # standard error may be on the full disk
+    with contextlib.suppress(OSError):  # stderr may be on the full disk
         print(visible(text), file=sys.stderr)
 
 
@@ -204,7 +206,7 @@ def run(asked: Invocation) -> int:
         wanted = job.requested_job(asked)
         job_arguments.require(wanted, asked)
         return job.run(wanted, job.program())
-    if asked.tool == "doctor":  # it reports faults that the checks below reject
+    if asked.tool == "doctor":  # the doctor reports faults that the checks below would reject
         return _run_tool(asked.tool, asked)
     if not asked.names_help:
         require_address_space()

@@ -1,4 +1,4 @@
-"""Evaluation by `validate`: a split, or, for MaxText's only_eval=True, the weights of load_parameters_path."""
+"""Evaluate a run by `validate`: a split, or, for MaxText's only_eval=True, the weights of load_parameters_path."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STOPPED = "stopped; the evaluation was dropped"
 
 
 def evaluate_named(request: Request, config: Config) -> int:
-    """Print the loss of the config's initial weights; write the tags to the work directory."""
+    """Print the loss of the config's initial weights, and write the tags to the work directory."""
     from mudd_core.programs.maxtext.only_eval import evaluate_start
 
     for name in ("--split", "--step"):
@@ -50,9 +50,9 @@ def evaluate_named(request: Request, config: Config) -> int:
 def evaluate_split(
     config: Config, text: Prepared, model: Model, step: int, split: str, ranks: Ranks
 ) -> Validation | None:
-    """Evaluate a checkpoint on the split `valid` or `test`; None if a stop was asked for.
+    """Evaluate a checkpoint on the split `valid` or `test`. Return None if a stop was requested.
 
-    A terminal shows progress. ranks: they divide the batches, or run each together if the mesh shards weights.
+    A terminal shows progress. ranks: they divide the batches, or run every batch together if the mesh shards weights.
     """
     whole = whole_split(config)
     rows = held_out_rows(whole, text, split)
@@ -77,10 +77,10 @@ def evaluate_split(
 def evaluate_checkpoint(
     request: Request, config: Config, text: Prepared, model: Model, step: int, ranks: Ranks
 ) -> Validation | None:
-    """Evaluate a checkpoint of the run with the program's lines; write the tags to the run's TensorBoard.
+    """Evaluate a checkpoint of the run, print the lines of its log style, and write the tags to the run's TensorBoard.
 
-    Files stay unchanged if another process trains in the folder or it is not writable; a warning says so. Return None
-    if a stop was requested.
+    Files stay unchanged if another process trains in the folder, or if the folder is not writable; a warning says so.
+    Return None if a stop was requested.
     """
     from mudd_core.programs.maxtext.only_eval import add_evaluation, evaluate_run
 

@@ -1,4 +1,4 @@
-"""Conversion of other programs' setting values to values of the equivalent fields."""
+"""Convert values of other programs' settings to values of the equivalent fields."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TRACKERS = {"wandb": "online", "all": "online", "tensorboard": "off"}
 
 
 def is_true(value: str) -> bool | None:
-    """Return whether a switch is on; None for a value that is neither on nor off."""
+    """Return whether a flag is on; None for a value that is neither on nor off."""
     low = value.lower()
     return True if low in _TRUE else False if low in _FALSE else None
 
@@ -70,7 +70,7 @@ _FIELDS: dict[str, Callable[[str, str], str | None]] = {
 
 
 def field_value(info: FieldInfo, theirs: str, value: str) -> str | None:
-    """Return a field's value for the value of another program's setting; None if there is none."""
+    """Return a field's value for the value of another program's setting; None if no value is equivalent."""
     convert = _FIELDS.get(info.path)
     found = value if convert is None else convert(theirs, value)
     if found is None or (found == "" and info.kind is not str):
@@ -125,9 +125,9 @@ RELATIVE |= {"warmup_ratio", "warmup_steps_fraction", "min_lr"}
 
 
 def relative_words(theirs: str, value: str, config: Config, *, typed_batch: bool) -> list[str] | None:
-    """Return overrides for a setting that is relative to others in the config; None if there is no value.
+    """Return overrides for a setting that is relative to others in the config; None if no value is equivalent.
 
-    typed_batch: the config's batch size was typed, and is the size of one of the accumulated passes.
+    typed_batch: the command sets the batch size, which is the size of one of the accumulated passes.
     """
     try:
         number = float(value)

@@ -1,4 +1,4 @@
-"""The texts of `COMMAND --help`, one screen for each, and every config field for --help=all."""
+"""The texts of `COMMAND --help`, one screen each, and the list of all config fields for --help=all."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ EXIT_CODES = {
 
 
 def command_help(command: str, config: Config | None) -> str:
-    """Return the help of one command. config: for the values of fields; None: the defaults."""
+    """Return the help of one command. config: the config whose field values are shown; None: the defaults."""
     called = " ".join(program())
     fields = {info.path: info for info in walk(config or Config())}
     shown = [short_entry(fields[path], WIDTH) for path in _FIELDS[command] if path in fields]
@@ -106,7 +106,7 @@ def command_help(command: str, config: Config | None) -> str:
 
 
 def original_help(program_asked: Program, command: str) -> str:
-    """Return the help of a command of an original program: its keys with their defaults, and our options."""
+    """Return the help of an original program's command: its keys with their defaults, and the options of launch.py."""
     flags = program_asked.flags
     called = " ".join(program()) + (".train" if flags else f" {command}")
     keys = "--flag value ..." if flags else "key=value ..."

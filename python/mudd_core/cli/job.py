@@ -1,4 +1,4 @@
-"""`launch.py --ranks N`: start ranks with mpirun, turn signals into planned stops, restart after a lost rank."""
+"""`launch.py --ranks N`: start ranks with mpirun, convert signals to stops, restart after a lost rank."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from mudd_core.config.arguments import with_values
 from mudd_core.config.values import whole
 from mudd_core.dist.siblings import children
 
-# Exit codes without a restart: done, bad arguments, damaged input, full disk, stop, diverged, immediate exit.
+# Exit codes after which the job is not restarted: done, bad arguments, damaged input, full disk, stop, diverged, quit.
 FINAL_CODES = (0, 2, 65, 74, 75, 76, 130, 143)
 _THREADS = ("train.threads", "threads")
 SIGNALS = {*_core.stop_signals(), _core.save_signal()}
@@ -36,7 +36,7 @@ _ALONE_SECONDS = 2  # seconds that mpirun may run after its ranks have ended
 
 @dataclass(frozen=True)
 class JobRequest:
-    """The job, the arguments of its ranks, and the number of restarts."""
+    """The job to start, the arguments of its ranks, and the number of restarts."""
 
     job: Job
     words: tuple[str, ...]
@@ -85,11 +85,11 @@ def _require_hosts_with_ranks(job: Job) -> None:
 
 
 def _threads(words: Sequence[str]) -> int:
-    """Return the threads of a rank set by the arguments; 0 if they set none, or not a number."""
+    """Return the threads per rank that the arguments set; 0 if they set none, or if the value is not a number."""
     value = "0"
     for item, given in with_values(words):
         value = given if item.name in _THREADS else value
-    with contextlib.suppress(UserError):  # the ranks report the mistake
+    with contextlib.suppress(UserError):  # the ranks report the error
         return whole("", value, 0, 256)
     return 0
 
@@ -130,7 +130,7 @@ def run(wanted: JobRequest, program: Sequence[str], machine: Machine | None = No
 
 
 def on_hosts(job: Job, hosts: tuple[str, ...]) -> Job | None:
-    """Return the job on the remaining hosts: the largest world size, up to the old one, that divides the shards.
+    """Return the job on the remaining hosts, with the largest world size up to the old one that divides the shards.
 
     The number of shards is a power of two, so all smaller powers of two divide it as well.
     """
@@ -144,9 +144,9 @@ def on_hosts(job: Job, hosts: tuple[str, ...]) -> Job | None:
 
 
 def answering(hosts: Sequence[str], agent: Sequence[str] | None = None) -> tuple[str, ...]:
-    """Return the hosts on which the remote shell can run a command; all are tried at once.
+    """Return the hosts on which the remote shell can run a command; all hosts are tried at the same time.
 
-    agent: the remote shell; None: the one that Open MPI would use.
+    agent: the remote shell; None: the shell that Open MPI would use.
     """
     if agent is None:
         named = shlex.split(os.environ.get(AGENT, ""))
@@ -175,8 +175,9 @@ def _succeeded(process: subprocess.Popen[bytes]) -> bool:
 
 
 class _Signals:
-    """Handlers: TERM, INT and USR1 become USR1 for mpirun, which forwards it to all ranks; a second TERM or INT
-    kills it.
+    """Handlers that turn TERM, INT and USR1 into USR1 for mpirun, which forwards it to all ranks.
+
+    A second TERM or INT kills mpirun.
     """
 
     def __init__(self) -> None:
@@ -186,14 +187,14 @@ class _Signals:
 
     def __enter__(self) -> _Signals:
         for number in SIGNALS:
-            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # which nohup ignores
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup ignores SIGHUP
                 self._before[number] = signal.signal(number, self._on_signal)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         return self
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
-            if handler is not None:  # None: not installed by Python, cannot be restored
+            if handler is not None:  # a handler that Python did not install is None, and cannot be restored
                 signal.signal(number, handler)
 
     def _on_signal(self, number: int, _: object) -> None:
@@ -209,25 +210,26 @@ class _Signals:
 
 def _start(argv: list[str], signals: _Signals, one_host: bool) -> tuple[int, str]:
     """Run mpirun to its end; return its exit code (128 + n if signal n ended it) and its last messages."""
-    if signals.asked:  # between two starts
+    if signals.asked:  # the request came between two starts
         return 75, ""
     with Mpirun(argv, one_host) as mpirun:
         signals.process = mpirun.process
-        if signals.asked:  # in between
+        if signals.asked:  # the request came while mpirun started
             mpirun.process.send_signal(signal.SIGUSR1)
         code = _waited(mpirun.process, signals, mpirun.last_code)
         signals.process = None
         code = 128 - code if code < 0 else code
-        if code == 128 + signal.SIGKILL and mpirun.last_code.is_file():  # killed after the ranks had ended
+        # mpirun was killed after its ranks had ended
+        if code == 128 + signal.SIGKILL and mpirun.last_code.is_file():
             code = int(mpirun.last_code.read_text(encoding="ascii"))
-    # Killed by the stop request: mpirun or a rank had no handler yet, so nothing was done.
+    # The stop request killed mpirun or a rank before it had a handler, so nothing was trained.
     return 75 if signals.asked and code == 128 + signal.SIGUSR1 else code, mpirun.said
 
 
 def _waited(process: subprocess.Popen[bytes], signals: _Signals, last_words: Path) -> int:
     """Return the exit code of mpirun.
 
-    Kill it if it outlives its ranks: version 4.1.4 may deadlock after a killed rank.
+    Kill mpirun if it outlives its ranks, because version 4.1.4 may deadlock after a rank is killed.
     """
     had_ranks, alone_since = False, time.monotonic()
     asked_at = time.monotonic()
@@ -245,15 +247,15 @@ def _waited(process: subprocess.Popen[bytes], signals: _Signals, last_words: Pat
         if not signals.asked:
             asked_at = now
         elif now - asked_at > _AGAIN_SECONDS:
-            # mpirun loses signals that arrive before its ranks have started.
+            # mpirun loses signals that arrive before its ranks have started, so the request is repeated.
             asked_at = now
             process.send_signal(signal.SIGUSR1)
 
 
 def program() -> list[str]:
-    """Return the command of a rank, with absolute paths, since a remote shell starts in another folder."""
+    """Return the command of a rank, with absolute paths because a remote shell starts in another folder."""
     started = Path(sys.argv[0]).absolute()
-    module = getattr(sys.modules["__main__"], "__spec__", None)  # python -m has put its command into argv
+    module = getattr(sys.modules["__main__"], "__spec__", None)  # `python -m` has put its command into argv
     if module is None and started.is_file() and started.suffix == ".py":
         return [sys.executable, str(started)]
     return [sys.executable, "-m", "mudd_core"]

@@ -1,4 +1,4 @@
-"""Checks of a job's arguments before mpirun starts, which would add its own lines to an error."""
+"""Check a job's arguments before mpirun starts, because mpirun would add its own lines to an error."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from mudd_core.config import mesh_of
 def require(wanted: JobRequest, typed: Invocation) -> None:
     """Raise UserError if the ranks would reject their arguments, or if the mesh does not fit the number of ranks.
 
-    typed: the command line with the job's options, for corrected commands. With other hosts, files are not checked: the
-    ranks may find files that this host does not have.
+    typed: the command line with the job's options, for corrected commands. If the job uses other hosts, files are not
+    checked, because the ranks may find files that this host does not have.
     """
     job, asked = wanted.job, parse(wanted.words or ("train",))
     elsewhere = bool(job.hosts) or job.spread > 1
@@ -55,8 +55,9 @@ def _require_training(asked: Invocation, ranks: int, elsewhere: bool) -> None:
 
 
 def _reader(asked: Invocation, typed: Invocation) -> Callable[[int], None]:
-    """Parse the arguments of a command that reads a run, or of a tool; return a function that checks files and
-    ranks.
+    """Parse the arguments of a tool, or of a command that reads a run.
+
+    Return a function that checks files and ranks.
     """
     if asked.tool is not None:
         job = [f"{option}={value}" for option, value in typed.job.options.items()]

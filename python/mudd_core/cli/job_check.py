@@ -1,4 +1,4 @@
-"""Checks of this machine before mpirun starts, and the cause of failures that only mpirun reports."""
+"""Checks of this machine before mpirun starts, and the causes of failures that only mpirun reports."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from mudd_core.cli.mpirun import Job
 _FILES_OF_MPIRUN, _FILES_OF_A_RANK = 64, 8
 _GET_FLAGS, _UP = 0x8913, 1  # SIOCGIFFLAGS, IFF_UP
 _LOST = re.compile(r"process rank (\d+) with PID \d+ on node (\S+) exited on signal (\d+)")
-# Messages of ranks about a lost rank of another node (dist/watchdog.cc).
+# Messages of ranks about the loss of a rank on another node (dist/watchdog.cc).
 _LAST_MESSAGE = r"\[ranks\] at the end: rank {} \(another node\), last message in step (\d+) \(([^)]+)\)"
-# Exit codes of mpirun itself; those of ranks are 0 to 2, 65 to 76, and 128 or more after a signal.
+# Exit codes of mpirun itself. The exit codes of ranks are 0 to 2, 65 to 76, and 128 or more after a signal.
 _NOT_STARTED = (1, 213, 255)
 _UNABLE = "mpirun was unable to start the specified application"
-# If one is set, Open MPI reaches other hosts through a resource manager or a launcher of the user.
+# If one of these is set, Open MPI reaches other hosts through a resource manager or the user's launcher.
 _OTHER_STARTERS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "OMPI_MCA_plm")
 
 
 def require_files(job: Job) -> None:
-    """Raise the limit of open files to the number mpirun needs for this host's ranks; UserError if that fails.
+    """Raise the limit of open files to the number mpirun needs for this host's ranks; raise UserError if it fails.
 
     With a lower limit, mpirun hangs or crashes.
     """
@@ -45,7 +45,7 @@ def require_files(job: Job) -> None:
 
 
 def require_network() -> None:
-    """Raise UserError if no network interface is up: mpirun and its ranks need one, even on a single host."""
+    """Raise UserError if no network interface is up. mpirun and its ranks need one, even on a single host."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
         for _, name in socket.if_nameindex():
             try:
@@ -61,7 +61,7 @@ def require_network() -> None:
 
 
 def require_proc(folder: Path = Path("/proc")) -> None:
-    """Raise UserError if /proc is not mounted: mpirun needs it to bind ranks, and ranks to find each other."""
+    """Raise UserError if /proc is not mounted. mpirun needs it to bind ranks, and ranks need it to find each other."""
     if not (folder / "self").exists():
         raise UserError(
             f"[launch] {folder}: expected the process file system, got none; mount it: mount -t proc proc {folder}, or "
@@ -70,7 +70,7 @@ def require_proc(folder: Path = Path("/proc")) -> None:
 
 
 def require_hosts(hosts: Sequence[str], answering: Callable[[Sequence[str]], Sequence[str]]) -> None:
-    """Raise UserError with the hosts that do not answer: mpirun waits minutes for an unreachable one."""
+    """Raise UserError with the hosts that do not answer, because mpirun waits for minutes for an unreachable host."""
     if any(name in os.environ for name in _OTHER_STARTERS):
         return
     if text := _silent(hosts, answering):
@@ -101,9 +101,9 @@ def _is_here(host: str) -> bool:
 def cause(
     code: int, said: str, hosts: Sequence[str], answering: Callable[[Sequence[str]], Sequence[str]]
 ) -> tuple[int, str]:
-    """Return the exit code of a job, and a line about the cause, or "" if its ranks have reported it.
+    """Return the exit code of a job and a line about the cause; the line is "" if the ranks have reported the cause.
 
-    code, said: of mpirun. answering: returns the hosts that answer the remote shell.
+    code, said: exit code and messages of mpirun. answering: returns the hosts on which the remote shell answers.
     """
     if found := _LOST.search(said):
         name = signal.Signals(int(found[3])).name if int(found[3]) in signal.valid_signals() else found[3]
@@ -122,7 +122,7 @@ def cause(
 
 
 def _when(said: str, rank: str) -> str:
-    """Return step and phase of a rank's last message, as seen by ranks of other nodes; empty if unknown."""
+    """Return the step and phase in a rank's last message, as ranks of other nodes received it; empty if unknown."""
     found = re.findall(_LAST_MESSAGE.format(rank), said)
     step, phase = max(((int(step), phase) for step, phase in found), default=(0, ""))
     return f", after its message of step {step} ({phase})" if phase else ""

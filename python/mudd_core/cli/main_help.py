@@ -1,4 +1,4 @@
-"""Answers without a command: help, usage, version. No config is loaded."""
+"""Answers that need no command: help, usage, version. No config is loaded."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from mudd_core.base.surroundings import program
 from mudd_core.cli.names import COMMANDS, JOB_OPTIONS, OPTIONS, TOOLS, is_optional
 
 WRITING = 'sample --config=small.py --prompt "def "'
-_MEASURING = ("profile", "commbench", "scale")  # these share a line of the main help
-_OF_FAMILIES = ("grow", "weights")  # likewise
-# Listed on other lines.
+_MEASURING = ("profile", "commbench", "scale")  # commands that share one line of the main help
+_OF_FAMILIES = ("grow", "weights")  # commands that also share one line
+# Commands that the main help lists on other lines.
 _HIDDEN = (*_MEASURING, *_OF_FAMILIES, "compare", "data show", "data convert", "data inspect")
-_OF_SAMPLE = (  # validate also has --step, and report --tokenizer
+_OF_SAMPLE = (  # options of sample; validate also has --step, and report has --tokenizer
     *("--prompt-file", "--prompt-lines", "--interactive", "--num-samples", "--stop"),
     *("--step", "--tokenizer"),
 )
 _OF_TRAIN = (*JOB_OPTIONS, "--devices", "--verbose")
-_ELSEWHERE = ("--split", "--html", "--node-memory")  # on other lines
+_ELSEWHERE = ("--split", "--html", "--node-memory")  # options that other lines of the help list
 
 
 def answer(words: Sequence[str]) -> str | None:
-    """Return the help, usage or version for at most one argument; None for any other argument."""
+    """Return the help, usage or version if there is at most one argument and it requests these; None otherwise."""
     if not words:
         return short_usage()
     if words[0] in ("help", "--help", "-h"):
@@ -38,7 +38,7 @@ def version() -> str:
 
 
 def short_usage() -> str:
-    """Return the text printed without arguments."""
+    """Return the text that is printed without arguments."""
     called = " ".join(program())
     lines = [
         f"usage: {called} [command] --config=FILE [options] [section.field=value ...]",
@@ -85,14 +85,14 @@ def main_help() -> str:
 
 
 def option_lines(names: Iterable[str]) -> list[str]:
-    """Return a line for each of these options."""
+    """Return a help line for each of these options."""
     shown = [(name + _value_of(name), OPTIONS[name][1]) for name in names]
     width = max((len(name) for name, _ in shown), default=0)
     return [f"  {name:<{width}} {text}" for name, text in shown]
 
 
 def _value_of(option: str) -> str:
-    """Return the value syntax of an option: =FILE, [=FILE] if optional, or an empty string."""
+    """Return the syntax of an option's value: =FILE, [=FILE] if it is optional, or an empty string."""
     value = OPTIONS[option][0]
     return f"[={value.strip('[]')}]" if is_optional(option) else f"={value}" if value else ""
 

@@ -1,4 +1,4 @@
-"""The mpirun command of a job of several ranks, as a pure function of job and machine."""
+"""The mpirun command of a job with several ranks, as a pure function of job and machine."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from mudd_core.cli.names import TYPED
 from mudd_core.dist.open_mpi import find_mpirun
 from mudd_core.run.ranks.rank_cores import usable_cores
 
-_HOSTFILE = "OMPI_MCA_orte_default_hostfile"  # the MPI operator sets it in its launcher
-_SHELLS = ("ssh", "rsh")  # remote shell that mpirun looks for
+_HOSTFILE = "OMPI_MCA_orte_default_hostfile"  # the MPI operator sets this variable in its launcher
+_SHELLS = ("ssh", "rsh")  # remote shells that mpirun looks for
 _STARTERS = ("plm", "plm_rsh_agent")  # variables that select another launcher
-# Variables that ranks on other hosts must inherit.
+# Variables that ranks on other hosts must get too.
 _PASSED_ON = ("PYTHONPATH", "PATH", "LD_LIBRARY_PATH", "MUDD_LAUNCHED", TYPED, *ENVIRONMENT)
 
 
@@ -25,9 +25,9 @@ _PASSED_ON = ("PYTHONPATH", "PATH", "LD_LIBRARY_PATH", "MUDD_LAUNCHED", TYPED, *
 class Machine:
     """Properties of the machine that determine mpirun's options.
 
-    cores: physical cores that this process may use. threads: hardware threads of them. whole: no affinity mask or quota
-    restricts this process. cma: a process may copy from another's memory. shell: mpirun finds a program that starts
-    processes on other hosts.
+    cores: the physical cores that this process may use. threads: the hardware threads of these cores. whole: no
+    affinity mask or quota restricts this process. cma: a process may copy from another process's memory. shell: mpirun
+    finds a program that starts processes on other hosts.
     """
 
     mpirun: str
@@ -43,7 +43,7 @@ class Machine:
 class Job:
     """A requested job. hosts: empty means this machine, or the `spread` hosts that mpirun knows.
 
-    threads: of a rank; 0: an equal part of the cores.
+    threads: the threads per rank; 0: an equal part of the cores.
     """
 
     ranks: int
@@ -53,12 +53,12 @@ class Job:
 
     @property
     def on_a_host(self) -> int:
-        """Number of ranks on the host with the most."""
+        """The number of ranks on the host that has the most."""
         return -(-self.ranks // max(1, len(self.hosts) or self.spread))
 
 
 def known_hosts(environment: Mapping[str, str]) -> int:
-    """Return the number of hosts that mpirun uses by default: of an MPIJob or a Slurm job."""
+    """Return the number of hosts that mpirun uses by default, as set by an MPIJob or a Slurm job."""
     try:
         lines = Path(environment[_HOSTFILE]).read_text(encoding="utf-8").splitlines()
     except (KeyError, OSError):
@@ -67,7 +67,7 @@ def known_hosts(environment: Mapping[str, str]) -> int:
 
 
 def threads_of(job: Job, machine: Machine) -> int:
-    """Return the threads of a rank: the requested number, else an equal part of a host's cores."""
+    """Return the threads per rank: the requested number, or an equal part of a host's cores."""
     return job.threads or max(1, machine.threads // job.on_a_host)
 
 
@@ -76,7 +76,7 @@ def mpirun_argv(
 ) -> list[str]:
     """Return the argv of mpirun.
 
-    command: of each rank. environment: names of variables that are set here.
+    command: the command of each rank. environment: the names of the variables that are set here.
     """
     threads = threads_of(job, machine)
     argv = [machine.mpirun, "-n", str(job.ranks)]
@@ -95,7 +95,7 @@ def mpirun_argv(
             "--mca",
             "plm",
             "isolated",
-        ]  # otherwise mpirun does not start, although it needs no shell here
+        ]  # without this mpirun does not start, although it needs no shell here
     if not machine.cma:
         argv += ["--mca", "btl_vader_single_copy_mechanism", "none"]
     for name in (name for name in _PASSED_ON if name in environment and name != "OMP_NUM_THREADS"):
@@ -128,7 +128,7 @@ def _siblings(cpu: int) -> str:
 
 
 def cma_allowed() -> bool:
-    """Return True if a process may copy from another's memory; containers may forbid the system call."""
+    """Return True if a process may copy from another process's memory; containers may forbid the system call."""
 
     class Range(ctypes.Structure):
         _fields_ = (("base", ctypes.c_void_p), ("size", ctypes.c_size_t))

@@ -1,6 +1,6 @@
-"""mpirun as a process: it ends with this one, its messages are filtered and stored, its files are removed after a kill.
+"""mpirun as a process. It ends with this process, its messages are filtered and stored, and its files are removed.
 
-The filter drops everything that mpirun and the ranks write to standard error after the cause of the job's end.
+After the cause of the job's end, the filter drops everything that mpirun and the ranks write to stderr.
 """
 
 from __future__ import annotations
@@ -24,28 +24,36 @@ from mudd_core.cli.names import CODE_FILE, MPIRUN
 from mudd_core.dist.parent import JOB_PROCESS
 from mudd_core.dist.siblings import in_session
 
-_KEPT = 1 << 18  # bytes of its messages that are stored
-_PDEATHSIG = 1  # of prctl
+_KEPT = 1 << 18  # bytes of mpirun's messages that are stored
+_PDEATHSIG = 1  # the option of prctl
 _MIB = 1 << 20
-_FOLDER_BYTES = _MIB  # bytes that mpirun needs there, at least
-_SESSION_FOLDERS = ("tmpdir_base", "local_tmpdir_base", "remote_tmpdir_base")  # parameters of Open MPI
+_FOLDER_BYTES = _MIB  # bytes that mpirun needs in its session folder, at least
+# parameters of Open MPI for the session folders
+_SESSION_FOLDERS = ("tmpdir_base", "local_tmpdir_base", "remote_tmpdir_base")
 _MEMORY = Path("/dev/shm")
 AGENT = "OMPI_MCA_plm_rsh_agent"  # Open MPI's variable for another remote shell
-_COMM = 15  # length to which Linux truncates process names
+_COMM = 15  # Linux truncates process names to this length
 
-_RULE = b"-" * 20  # start of the line before and after a block
+_RULE = b"-" * 20  # the start of the lines before and after a block
 _OURS = (b"error: ", b"[ranks] ", b"[launch] ")  # prefixes of lines about the end of a job
-_LOST = re.compile(rb"exited on signal (?!2\b|15\b)")  # launch.py prints its own line about it
-_FOR_US = b"[ranks] at the end: "  # for job_check.py, which learns from mpirun which rank was lost
-_STOPPED = b"stop requested; "  # from a rank that receives mpirun's SIGTERM at the end of any job
-# A block that only announces another one, and the block about ranks that ended as requested.
+_LOST = re.compile(rb"exited on signal (?!2\b|15\b)")  # launch.py prints its own line about a lost rank
+_FOR_US = b"[ranks] at the end: "  # a line for job_check.py, which learns from it which rank mpirun lost
+# a line of a rank that got mpirun's SIGTERM, which mpirun sends at the end of any job
+_STOPPED = b"stop requested; "
+# A block that only announces another block, and the block about ranks that ended as requested.
 _FOLLOWED, _ASKED = b"Primary job  terminated normally", re.compile(rb"Exit code: +75\n")
-# Useless lines: a signal that launch.py sent, and memory of a rank that has ended (ESRCH).
+# Lines without information: a signal that launch.py sent, and memory of a rank that has ended (ESRCH).
 _IDLE = re.compile(rb"mpirun: Forwarding signal \d+ to job|\[[^ ]+:\d+\] Read -1, expected \d+, errno = 3$")
 _UNSHOWN = re.compile(
     rb"\[[^ ]+:\d+\] .*ORTE_ERROR_LOG: .*show_help\.c"
-)  # a block that mpirun could not write
-_BEGINS = (_RULE, *_OURS, _STOPPED, b"mpirun: Forwarding", b"[")  # length of prefixes that select a line
+)  # a block that mpirun could not write completely
+_BEGINS = (
+    _RULE,
+    *_OURS,
+    _STOPPED,
+    b"mpirun: Forwarding",
+    b"[",
+)  # prefixes that decide whether a line is shown
 
 
 class Mpirun:
@@ -55,7 +63,10 @@ class Mpirun:
     """
 
     def __init__(self, argv: Sequence[str], one_host: bool = True) -> None:
-        """Start mpirun. one_host: all ranks run here, so its session files may be in a folder of this job."""
+        """Start mpirun.
+
+        one_host: all ranks run on this host, so mpirun's session files may be in a folder of this job.
+        """
         self._folder = _session_folder()
         self.last_code = Path(self._folder.name) / "code"
         environment = {
@@ -91,7 +102,9 @@ class Mpirun:
             self.process.kill()
         self.process.wait()
         self._end_shells()
-        self._relay.join(1)  # a remote shell may outlive mpirun and keep the pipe open
+        self._relay.join(
+            1
+        )  # a remote shell may outlive mpirun and keep the pipe open, so the wait is limited
         if self.process.stderr is not None and not self._relay.is_alive():
             self.process.stderr.close()
         self._remove_segments()
@@ -100,7 +113,7 @@ class Mpirun:
 
     @property
     def said(self) -> str:
-        """The end of the standard error of mpirun and the ranks."""
+        """The last part of the standard error of mpirun and the ranks."""
         return self._kept.decode("utf-8", "replace")
 
     def _pass_on(self) -> None:
@@ -113,7 +126,7 @@ class Mpirun:
         _show(shown.rest())
 
     def _end_shells(self) -> None:
-        """Kill remote shells that mpirun left: they wait for minutes and keep the output open."""
+        """Kill remote shells that mpirun left, because they wait for minutes and keep the output open."""
         named = shlex.split(os.environ.get(AGENT, "ssh"))
         for process, name in in_session(self.process.pid):
             if named and name == Path(named[0]).name[:_COMM]:
@@ -121,7 +134,7 @@ class Mpirun:
                     os.kill(process, signal.SIGTERM)
 
     def _remove_segments(self) -> None:
-        """Remove this job's shared memory files: they remain if mpirun is killed while ranks join."""
+        """Remove this job's shared memory files, which remain if mpirun is killed while ranks join."""
         for contact in Path(self._folder.name).glob("ompi.*/pid.*/contact.txt"):
             found = re.match(r"(\d+)\.0;", _text(contact))
             if found is None:
@@ -135,7 +148,7 @@ class Mpirun:
 
 
 def _show(data: bytes) -> None:
-    """Write to standard error; if it is closed, mpirun must continue."""
+    """Write to stderr. If stderr is closed, mpirun must still continue."""
     with contextlib.suppress(OSError):
         sys.stderr.flush()
         os.write(sys.stderr.fileno(), data)
@@ -180,24 +193,24 @@ def _end_with_parent() -> Callable[[], None]:
             ctypes.c_ulong(0),
             ctypes.c_ulong(0),
         )
-        if os.getppid() != parent:  # it ended before the call
+        if os.getppid() != parent:  # the parent ended before the call
             os._exit(128 + signal.SIGTERM)
 
     return call
 
 
 class HelpFilter:
-    """A filter of a byte stream: `feed` returns the visible part of each piece, `rest` the remainder at the end."""
+    """Filters a byte stream. `feed` returns the visible part of each piece, and `rest` the remainder at the end."""
 
     def __init__(self) -> None:
-        self._said = False  # a line of this program was shown
-        self._line = b""  # start of a line that may be a rule
-        self._begun = False  # the start of the line was shown
+        self._said = False  # True after a line of launch.py or of a rank was shown
+        self._line = b""  # the start of a line that may become a rule
+        self._begun = False  # True if the start of the line is already shown
         self._block: bytes | None = None  # an unfinished block
-        self._empty = b""  # empty lines after a line of this program, shown with the next line
+        self._empty = b""  # empty lines after such a line, which are shown with the next line
 
     def feed(self, data: bytes) -> bytes:
-        """Return the visible bytes; incomplete lines are shown at once, unless they may be a rule."""
+        """Return the visible bytes. An incomplete line is shown at once, unless it may become a rule."""
         shown = b""
         for piece in data.splitlines(keepends=True):
             self._line += piece
@@ -215,7 +228,7 @@ class HelpFilter:
         return held + line
 
     def _take(self, line: bytes) -> bytes:
-        """Return the visible bytes after a whole line."""
+        """Return the visible bytes once a line is complete."""
         rule = line.startswith(_RULE)
         if self._block is None:
             if rule:
@@ -243,5 +256,5 @@ class HelpFilter:
         return empty + line
 
     def _may_decide(self, line: bytes) -> bool:
-        """Return True if the start of a line may become a rule or a line of this program."""
+        """Return True if the start of a line may become a rule or a line of launch.py."""
         return any(line.startswith(begin[: len(line)]) for begin in _BEGINS)

@@ -1,4 +1,4 @@
-"""Several runs out of one command line (--multirun), one after another."""
+"""Several runs from one command line (--multirun), one after another."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _COMMAND = "clm"
 
 
 def run(words: Sequence[str], one: Callable[[Sequence[str]], int]) -> int:
-    """Run each combination of the values with commas; the first exit code that is not 0 ends it."""
+    """Run each combination of the comma-separated values. The first exit code that is not 0 ends the series."""
     rest = [word for word in words if word != _COMMAND]
     options = [item for item in map(argument, rest) if item.option in OPTIONS]
     for item in options:

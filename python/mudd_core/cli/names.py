@@ -1,4 +1,4 @@
-"""Names on the command line: commands, tools, aliases and options, each with its help line."""
+"""The names on the command line: commands, tools, aliases and options, each with its line of help."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ COMMANDS = {
     "data": "build the token cache; also: data show, data convert, data inspect",
     "report": "summary of a run: config, losses, checkpoints; also: compare RUN RUN",
 }
-# Commands that are not about one run: module with main(words) -> exit code, and description.
+# Tools, which are not about one run: the module with main(words) -> exit code, and a description.
 TOOLS: dict[str, tuple[str, str]] = {
     "import": (
         "mudd_core.tools.import_weights.command",
@@ -53,7 +53,7 @@ TOOLS: dict[str, tuple[str, str]] = {
     "scale": ("mudd_core.tools.scale.command", "predict step, communication and memory on many machines"),
 }
 ALIASES = {"validation": "validate", "valid": "validate", "eval": "validate", "generate": "sample"}
-# Option: value, help, the commands that have it (empty: all).
+# Option: value, help, the commands that have it (empty: all commands).
 OPTIONS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "--config": ("FILE", "config: a file, or a name looked up in configs/ (small.py, gpt2/tiny.py)", ()),
     "--workdir": ("DIR", "folder of the run; default runs/<config name>", ()),
@@ -109,19 +109,19 @@ OPTIONS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "--help": ("", "print this help; COMMAND --help: help of a command; --help=all: all config fields", ()),
     "--version": ("", "print the version", ()),
 }
-# Environment variable: the file that receives the exit code of rank 0, or of the rank that ends the job.
+# The environment variable with the file for the exit code of rank 0, or of the rank that ends the job.
 CODE_FILE = "MUDD_JOB_CODE"
 # Environment variable: the mpirun command that started the ranks, for log.txt.
 MPIRUN = "MUDD_MPIRUN"
-# Environment variable: the command line that the user typed, if another command starts the training.
+# The environment variable with the user's command line, if another command starts the training.
 TYPED = "MUDD_TYPED"
-JOB_OPTIONS = ("--ranks", "--hosts", "--max-restarts")  # for the process that starts the ranks
-# Tools that split their work over ranks, as commands with --ranks do; and tools with their own --ranks option.
+JOB_OPTIONS = ("--ranks", "--hosts", "--max-restarts")  # options for the process that starts the ranks
+# Tools that divide their work among ranks, like commands with --ranks; and tools that have their own --ranks.
 TOOLS_ON_RANKS = ("export", "bakeoff")
 OWN_RANKS = ("commbench", "tune")
-# Commands that read a run: they use its saved config. Arguments may set only fields that may change on resume.
+# Commands that read a run with its saved config. Their arguments may set only fields that may change on resume.
 READING = ("validate", "sample", "report")
-# All names that are not fields, for suggestions.
+# All names that are not fields, used in suggestions.
 KNOWN_WORDS = [*COMMANDS, *ALIASES, *TOOLS, *OPTIONS]
 
 

@@ -1,4 +1,4 @@
-"""Commands of original programs: their arguments as a Request, and the weights and files of their runs."""
+"""Commands of original programs: their arguments as a Request, and the weights and files for their runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def load_original(asked: CommandLine, request: Request, words: Sequence[str]) -> bool:
-    """Resolve the arguments if they are in the grammar of an original program; return False for our grammar."""
+    """Resolve the arguments if they are in the grammar of an original program; return False for mudd_core's grammar."""
     from mudd_core.programs.detect import resolve
 
     with recorded(words) as source:
@@ -52,7 +52,7 @@ def load_original(asked: CommandLine, request: Request, words: Sequence[str]) ->
 
 
 def _free_words(resolved: Resolved) -> list[str]:
-    """Return arguments for a command that reads a run: typed fields that may change on resume."""
+    """Return arguments for a command that reads a run: the fields of the command that may change on resume."""
     typed = {path for path, origin in resolved.origins.items() if origin.word}
     return [
         f"{info.path}={info.value}"
@@ -62,14 +62,14 @@ def _free_words(resolved: Resolved) -> list[str]:
 
 
 def import_weights(resolved: Resolved | None, ranks: Ranks) -> None:
-    """Create a work directory from the initial weights of another program's run, unless it exists."""
+    """Create a work directory from the initial weights of another program's run, unless the directory exists."""
     if resolved is None or resolved.imports is None or not ranks.first:
         return
     source, folder = resolved.imports
     if not RunFolder(Path(folder)).holds_run:
         from mudd_core.tools.import_weights import command as import_command
 
-        # Only its weights are used, never its tokenizer.
+        # Only the weights of the source are used, never its tokenizer.
         import_command.main([source, f"--workdir={folder}", "--tokenizer=bytes"])
 
 
@@ -83,7 +83,7 @@ def write_files(resolved: Resolved | None, ranks: Ranks) -> None:
         path = mapped(asked, resolved.config.storage.map)
         path = (
             str(mirror_folder(path)) if is_url(path) else path
-        )  # below the work directory, which is copied there
+        )  # the path is relative to the work directory, into which the file is copied
         try:
             Path(path).parent.mkdir(parents=True, exist_ok=True)
             _core.replace_file(path, text.encode())

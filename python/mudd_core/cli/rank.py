@@ -1,4 +1,4 @@
-"""One rank of a launched job: rank 0 reads the arguments, all agree on them, and all exit alike."""
+"""One rank of a launched job. Rank 0 reads the arguments, all ranks agree on them, and all exit with the same code."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ def main(asked: Invocation) -> int:
         return error.exit_code
     if comm.rank:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # rank 0 prints
-        warnings.filterwarnings("ignore", category=UserWarning, module=r"mudd_core\.")  # and prints a warning
+        # the module prints this warning at import
+        warnings.filterwarnings("ignore", category=UserWarning, module=r"mudd_core\.")
     ranks = Ranks(comm)
     code = train_as_rank(asked, ranks, options) if asked.command == "train" else read_as_rank(asked, ranks)
     sys.stdout.flush()
@@ -61,13 +62,13 @@ def main(asked: Invocation) -> int:
 
 
 def leave(comm: Comm) -> None:
-    """Leave the job after all files are closed and synced; if another rank failed, the job ends soon."""
+    """Leave the job after all files are closed and synced. If another rank failed, the job ends soon after."""
     with contextlib.suppress(_core.PeerError):
         comm.close()
 
 
 def join_options(words: Sequence[str]) -> DistConfig:
-    """Return the dist fields among the arguments, because ranks join before one of them reads the config."""
+    """Return the dist fields in the arguments, because ranks join before one of them reads the config."""
     own, arguments = list[str](), Arguments(words)
     for item in arguments:
         if item.name.startswith("dist."):
@@ -78,10 +79,10 @@ def join_options(words: Sequence[str]) -> DistConfig:
 
 
 def train_as_rank(asked: Invocation, ranks: Ranks, joined: DistConfig | None = None) -> int:
-    """Train with these arguments on every rank; return the exit code, the same on all ranks. joined: settings of the
-    join.
+    """Train with these arguments on every rank; return the exit code, which is the same on all ranks.
 
-    An error on one rank ends the whole job with one message and the error's code.
+    joined: the settings with which the ranks joined. An error on one rank ends the whole job with one message and the
+    error's code.
     """
 
     def training() -> int:
@@ -95,7 +96,7 @@ def train_as_rank(asked: Invocation, ranks: Ranks, joined: DistConfig | None = N
 
 
 def read_as_rank(asked: Invocation, ranks: Ranks) -> int:
-    """Run a tool or a command that reads runs on every rank; otherwise as train_as_rank."""
+    """Run a tool, or a command that reads runs, on every rank; in other respects like train_as_rank."""
 
     def work() -> int:
         _agree(asked.words, ranks)
@@ -113,10 +114,10 @@ def ended(work: Callable[[], int], ranks: Ranks) -> int:
     try:
         return work()
     except _core.PeerLeftError as error:
-        _fail(ranks, 70, error)  # a rank of this program exited too early: an internal error
+        _fail(ranks, 70, error)  # a rank of this program exited too early, which is an internal error
         return 70
     except _core.PeerError:
-        return 70  # the failed rank prints the cause, and its code is the job's
+        return 70  # the failed rank prints the cause, and its code becomes the job's code
     except BaseException as error:
         if not known_to_all(error):
             _fail(ranks, exit_code(error), error)
@@ -131,20 +132,20 @@ def ended(work: Callable[[], int], ranks: Ranks) -> int:
 
 
 def _fail(ranks: Ranks, code: int, error: BaseException) -> None:
-    """End the job, whose other ranks would wait for this one. The Comm adds rank, host, step and phase."""
+    """End the job, because its other ranks would wait for this one. The Comm adds rank, host, step and phase."""
     assert ranks.comm is not None
     ranks.comm.fail(code, _trace(error) or fault_in_own_file(error) or f"{type(error).__name__}: {error}")
 
 
 def _trace(error: BaseException) -> str:
-    """Return the traceback of an error that is not a message for the user."""
+    """Return the traceback of an error, unless its message is for the user."""
     if hasattr(error, "exit_code") or fault_in_own_file(error):
         return ""
     return "".join(traceback.format_exception(error))
 
 
 def _require_joined(asked: DistConfig, joined: DistConfig) -> None:
-    """Raise UserError for a setting in the config file that must be known before joining."""
+    """Raise UserError if the config file sets a field that must be known before joining."""
     for name in ("node", "debug", "join_timeout"):
         wanted = getattr(asked, name)
         if wanted != getattr(joined, name):
@@ -157,7 +158,7 @@ def _require_joined(asked: DistConfig, joined: DistConfig) -> None:
 def shared_request(asked: Invocation, ranks: Ranks) -> Request:
     """Return the request: rank 0 runs the config file and sends the result to the others as JSON.
 
-    They also run files that register readers or schemes, only for these registrations.
+    The other ranks also run files that register readers or schemes, but only for these registrations.
     """
     _agree(asked.words, ranks)
 
@@ -193,7 +194,7 @@ def shared_request(asked: Invocation, ranks: Ranks) -> Request:
 
 
 def _agree(words: Sequence[str], ranks: Ranks) -> None:
-    """Raise UserError if a rank runs another program version, or on another kind of machine."""
+    """Raise UserError if a rank runs another version of the program, or on another kind of machine."""
     ranks.agree(
         {
             "arguments": list(words),

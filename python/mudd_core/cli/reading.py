@@ -1,4 +1,4 @@
-"""The arguments of commands that read a run: the run and its options, and stopping on several ranks."""
+"""The arguments of commands that read a run: the run, its options, and the stop of several ranks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def saved_run(request: Request) -> tuple[Config, RunFolder]:
 
 
 def _needs(request: Request) -> Collection[str]:
-    """Return the fields whose code the command runs; for data, this is decided when they are read."""
+    """Return the fields whose code the command runs. For the reader of data, this is decided when the data are read."""
     if request.command in ("data", "report") and "--tokenizer" not in request.options:
         return ()
     return MODEL
@@ -46,8 +46,9 @@ def split_of(request: Request) -> str:
 
 
 def count_of(request: Request) -> int:
-    """Return the number of samples for each prompt; raise UserError for an invalid number, or prompts in two
-    options.
+    """Return the number of samples per prompt.
+
+    Raise UserError for an invalid number, or if two options set prompts.
     """
     typed = [name for name in PROMPTS if name in request.options]
     if len(typed) > 1:
@@ -70,7 +71,7 @@ def require_ranks(request: Request) -> Callable[[int], None]:
 def asked_to_stop(ranks: Ranks, step: int) -> Callable[[], bool]:
     """Return a function that is true once a rank should stop; all ranks call it before each batch or token.
 
-    step: of the checkpoint, for messages. In a single process a signal ends the command itself.
+    step: the step of the checkpoint, for messages. A single process ends at once on a signal.
     """
     comm = ranks.comm
     if comm is None or ranks.world == 1:

@@ -1,4 +1,4 @@
-"""The text of `report` about a run, and the page that it writes instead."""
+"""Print the text of `report` about a run, or write its page instead."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _shown(value: bool | int | float | str | None) -> str:
 
 
 def _print_checkpoints(folder: RunFolder, losses: Mapping[int, float | None]) -> None:
-    """Print the steps that are saved and mark the best one. losses: of the validations, by step."""
+    """Print the saved steps, and mark the best one. losses: the validation losses, by step."""
     best, vocabulary = best_step(folder), vocabulary_in_use(facts_of(folder))
     loss = None if best is None else losses.get(best)
     worse = loss is not None and loss > guessing_loss(vocabulary)
@@ -101,12 +101,12 @@ def _print_checkpoints(folder: RunFolder, losses: Mapping[int, float | None]) ->
 
 
 def write_page(config: Config, folder: RunFolder, name: str) -> None:
-    """Write the page of a run to the file of --html, by default in its folder, and print its path."""
+    """Write the page of a run to the file of --html, by default in the run's folder, and print its path."""
     from mudd_core.run.report.page.run_page import FILE
     from mudd_core.run.report.page.run_page import write_page as write
 
     file = local(name, "[arguments] --html") if name else folder.path / FILE
-    with contextlib.suppress(UserError):  # a page without the model's section is better than none
+    with contextlib.suppress(UserError):  # if the model cannot be read, the page lacks only its section
         run_copies(folder, needs=MODEL)
         config = dataclasses.replace(config, model=read_saved_config(folder).model)
     write(folder, config, file)
@@ -114,8 +114,8 @@ def write_page(config: Config, folder: RunFolder, name: str) -> None:
 
 
 def _print_validations(config: Config, rows: Sequence[Row], text_bytes: float) -> None:
-    """Print the table of all validations. text_bytes: bytes of held-out text for each target; 0 if unknown."""
-    # Sequences of split documents, and of a reader (not run here), may be text.
+    """Print the table of all validations. text_bytes: bytes of held-out text per target; 0 if unknown."""
+    # Sequences of split documents, and of a reader (whose code does not run here), may be text.
     unknown = "no text" if spec_of(config.data.pipeline).ids_alone else "unknown"
     _say("\n   step    val loss   bits/byte")
     for row in rows:
@@ -127,14 +127,14 @@ def _print_validations(config: Config, rows: Sequence[Row], text_bytes: float) -
 
 
 def _text_bytes_per_target(config: Config, folder: RunFolder, name: str) -> float:
-    """Return the bytes of held-out text for each target if this tokenizer decodes the ids of the run."""
+    """Return the bytes of held-out text per target, if this tokenizer decodes the ids of the run."""
     from mudd_core.data.pipelines.text import TextData
     from mudd_core.run.build.rows import validation_batches
     from mudd_core.run.build.run_tokenizer import asked_tokenizer, text_bytes_per_target
     from mudd_core.run.build.saved_model import load_run
 
     text, model, _ = load_run(config, folder)
-    if isinstance(text, TextData):  # its own tokenizer is lossy: decoding does not restore all bytes
+    if isinstance(text, TextData):  # the run's own tokenizer is lossy, so decoding does not restore all bytes
         return 0.0
     tokenizer = asked_tokenizer(name, config, model.config.vocab_size)
     return text_bytes_per_target(tokenizer, validation_batches(config, text))

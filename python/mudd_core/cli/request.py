@@ -1,4 +1,4 @@
-"""The request of a command line."""
+"""The request that a command line makes."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ MISSING_CONFIG = "[arguments] --config=FILE is missing, for example --config=sma
 class Request:
     """A parsed request. config is None without --config, and for commands that read a run.
 
-    resolved: the result for a command of an original program; typed: its arguments. stops: the values of --stop, the
-    only option that may be repeated; options has the last one.
+    resolved: the result for a command of an original program. typed: the arguments of that command. stops: the values
+    of --stop, the only option that may be repeated; `options` has the last value.
     """
 
     command: str = "train"
@@ -37,7 +37,7 @@ class Request:
 
     @property
     def notes(self) -> list[str]:
-        """Lines for the user about arguments without effect here."""
+        """Lines for the user about arguments without effect in mudd_core."""
         return [] if self.resolved is None else self.resolved.notes
 
     @property
@@ -56,7 +56,7 @@ class Request:
 
     @property
     def mounts(self) -> str:
-        """The storage.map of the arguments, else of the config."""
+        """The value of storage.map in the arguments, or else in the config."""
         return mounts_in(self.words) or ("" if self.config is None else self.config.storage.map)
 
     def required_config(self) -> Config:

@@ -1,4 +1,4 @@
-"""Read the Request of a command line: its config with overrides, or the run that it names."""
+"""Read the Request of a command line: its config with overrides, or the run that the command line names."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def request_of(invocation: Invocation) -> Request:
     if request.options.keys() & {"--help", "--version"}:
         asked = words[1] if words[:1] == ("help",) and len(words) > 1 else words[0]
         if not first and _is_name(asked):
-            _command(asked)  # raises UserError: it is not a command
+            _command(asked)  # raises UserError, because it is not a command
         if "--mode" in request.options:
             request.command = _command(request.options["--mode"])
-        return request  # otherwise only help uses the config
+        return request  # otherwise the config is used only for help
     _take_run(request, invocation.mode or request.command)
     if not _is_original(request, first, words):
         if "--mode" in request.options:
@@ -57,7 +57,7 @@ def request_of(invocation: Invocation) -> Request:
 
 
 def _is_original(request: Request, first: str, words: Sequence[str]) -> bool:
-    """Resolve the arguments if they are in the grammar of an original program; return False for our grammar."""
+    """Resolve the arguments if they are in the grammar of an original program; return False for mudd_core's grammar."""
     asked = _asked_of(request, first)
     if is_our_own(asked) and DEVICES not in asked.options:
         return False
@@ -65,7 +65,7 @@ def _is_original(request: Request, first: str, words: Sequence[str]) -> bool:
 
 
 def _asked_of(request: Request, first: str) -> CommandLine:
-    """Return the arguments in the form of the grammars. first: the command typed first."""
+    """Return the arguments in the form that the grammars read. first: the command at the start of the line."""
     words, config = list(request.words), request.options.get("--config", "")
     own, notes = "", list[str]()
     if words and words[0].endswith(".py"):
@@ -90,7 +90,7 @@ def _command(name: str) -> str:
 
 
 def _is_name(word: str) -> bool:
-    """Return True if an argument may be meant as a command: no option, assignment or yml file."""
+    """Return True if an argument may be meant as a command: it is not an option, an assignment or a yml file."""
     return word != "help" and word[:1].isalpha() and "=" not in word and not is_yml(word)
 
 
@@ -141,7 +141,7 @@ def _take_config(request: Request, command: str) -> None:
 
 
 def _could_be_run(item: Argument) -> bool:
-    """Return True if an argument may be a run folder: it is one, or neither a field nor a config."""
+    """Return True if an argument may be a run folder: it is one, or it is neither a field nor a config."""
     if is_url(item.raw) or Path(item.raw).is_dir():
         return True
     field = field_path(item.name, fields_of_all()) is not None
@@ -161,7 +161,7 @@ def _of_run(request: Request) -> str | None:
 
 
 def _load(request: Request, first: str) -> None:
-    """Read the config of a request; raise UserError, with the whole command for names of other programs."""
+    """Read the config of a request. Raise UserError, with the whole command, for names of other programs."""
     try:
         _load_config(request, first)
     except UserError as error:
@@ -177,7 +177,8 @@ def _load_config(request: Request, first: str) -> None:
     if request.command in READING or (request.command == "data" and file is None):
         return  # the config of the run is used
     if file is None:
-        split_words(request.words, Config(), KNOWN_WORDS)  # reports the wrong argument, if there is one
+        # raises UserError for the wrong argument, if there is one
+        split_words(request.words, Config(), KNOWN_WORDS)
         raise missing_config(request, first)
     if of_run := _is_of_run(request, file):
         run_copies(request.folder, request.words)
@@ -194,12 +195,12 @@ def _load_config(request: Request, first: str) -> None:
 
 
 def _is_of_run(request: Request, file: str) -> bool:
-    """Return True if a config file is that of the run in --workdir."""
+    """Return True if a config file is the saved config of the run in --workdir."""
     return "--workdir" in request.options and request.folder.has_config(file)
 
 
 def config_of(file: str, words: Sequence[str], *, of_run: bool = False) -> Config:
-    """Return the checked config of a file with overrides. of_run: it is the config of the named run."""
+    """Return the checked config of a file with overrides. of_run: the file is the config of the named run."""
     config = read_config(file)
     overrides = split_words(words, config, KNOWN_WORDS)
     config = apply_overrides(config, overrides)

@@ -1,4 +1,4 @@
-"""Retyping of a command line: bare arguments become options, settings of other programs become fields."""
+"""Retype a command line: bare arguments become options, and settings of other programs become fields."""
 
 from __future__ import annotations
 
@@ -28,8 +28,14 @@ _START, _DROPOUTS = (
     "start.load_parameters_path",
     ("model.embd_dropout", "model.attn_dropout", "model.resid_dropout"),
 )
-_PROGRAMS = ("torchrun", "train.py", "main.py", "pretrain.py", "run_clm.py")  # names in other projects
-# Expected values of settings whose values may have no counterpart.
+_PROGRAMS = (
+    "torchrun",
+    "train.py",
+    "main.py",
+    "pretrain.py",
+    "run_clm.py",
+)  # names of scripts in other projects
+# The expected values of settings some of whose values have no equivalent.
 _WANTED = {
     "data.path": "expected a text file or a folder of text files, ",
     "data.eval_path": "expected a text file or a folder of text files, ",
@@ -46,10 +52,10 @@ _BATCH = "train.batch_size"
 
 @dataclass
 class Retyped:
-    """Options and arguments in this program's form. whole: every argument was converted.
+    """Options and arguments in mudd_core's form. whole: True if every argument was converted.
 
-    told: a remark about each converted argument; bare: the first argument without an option; problem: why a value has
-    no counterpart. command: the command that another program's option requests.
+    told: a remark about each converted argument. bare: the first argument without an option. problem: the reason why a
+    value has no equivalent. command: the command that another program's option requests.
     """
 
     options: dict[str, str]
@@ -61,15 +67,15 @@ class Retyped:
     command: str = ""
 
     def add(self, option: str, ours: str, note: str = "") -> None:
-        """Add the remark on a setting that has a counterpart."""
+        """Add the remark about a setting that has an equivalent."""
         self.told.append(f"'{option}' is {ours} here{f' ({note})' if note else ''}")
 
     def leave_out(self, option: str, why: str) -> None:
-        """Add the remark on an argument that is not needed."""
+        """Add the remark about an argument that is not needed."""
         self.told.append(f"'{option}' is left out ({why})")
 
     def fail(self, option: str, ours: str, value: str, info: FieldInfo | None, note: str = "") -> bool:
-        """Record that a value has no counterpart; return False."""
+        """Record that a value has no equivalent; return False."""
         wanted = f"{note}, " if note else ""
         wanted = (
             f"expected one of {', '.join(info.choices)}, " if info is not None and info.choices else wanted
@@ -80,11 +86,11 @@ class Retyped:
 
 
 def retyped(request: Request) -> Retyped:
-    """Convert the arguments of a request to this program's form."""
+    """Convert the arguments of a request to mudd_core's form."""
     result = Retyped(dict(request.options))
     named = request.options.get("--config")
     config = _config_at(named) if named else None
-    later = list[tuple[str, str, str]]()  # relative to values set by other arguments
+    later = list[tuple[str, str, str]]()  # settings that are relative to values of other arguments
     infos = list(walk(config)) if config is not None else fields_of_all()
     arguments = Arguments(request.words)
     for item in arguments:
@@ -157,7 +163,7 @@ def _place(item: Argument, arguments: Arguments, result: Retyped, infos: Sequenc
 
 
 def _keep(item: Argument, arguments: Arguments, result: Retyped, infos: Sequence[FieldInfo]) -> None:
-    """Keep an argument as typed, but convert another program's value of a field."""
+    """Keep an argument as the user wrote it, but convert another program's value of a field."""
     path = _path(item, infos)
     info = next((one for one in infos if one.path == path), None)
     if info is None or path not in _OTHER_VALUES:
@@ -173,7 +179,7 @@ def _keep(item: Argument, arguments: Arguments, result: Retyped, infos: Sequence
 
 
 def _translate(option: str, name: str, value: str, result: Retyped, infos: Sequence[FieldInfo]) -> bool:
-    """Add the counterpart of a setting; return False if its value has none."""
+    """Add the equivalent of a setting; return False if its value has none."""
     ours, note = SETTINGS[name], NOTES.get(name, "")
     if not ours:
         return _leave_out(option, name, value, result, infos)
@@ -198,7 +204,10 @@ def _translate(option: str, name: str, value: str, result: Retyped, infos: Seque
 
 
 def _leave_out(option: str, name: str, value: str, result: Retyped, infos: Sequence[FieldInfo]) -> bool:
-    """Omit a setting without a counterpart; gpt2's dropout becomes three. Return False if no note explains it."""
+    """Leave out a setting without an equivalent; gpt2's dropout becomes three fields.
+
+    Return False if no note explains it.
+    """
     dropouts = [info.path for info in infos if info.path in _DROPOUTS] if name == "dropout" else []
     if dropouts:
         rate = "0" if is_true(value) is False else value
@@ -213,7 +222,7 @@ def _leave_out(option: str, name: str, value: str, result: Retyped, infos: Seque
 
 
 def _relate(option: str, name: str, value: str, result: Retyped, config: Config) -> bool:
-    """Add the counterpart of a setting that is relative to others; return False if its value has none."""
+    """Add the equivalent of a setting that is relative to others; return False if its value has none."""
     infos = list(walk(config))
     try:
         config = apply_overrides(config, split_words(result.words, config))
@@ -226,7 +235,7 @@ def _relate(option: str, name: str, value: str, result: Retyped, config: Config)
     if not words:
         result.leave_out(option, "it is not needed")
         return True
-    if len(words) > 1:  # the batch of all accumulated passes replaces the batch of one
+    if len(words) > 1:  # the batch of all accumulated passes replaces the batch of one pass
         result.words = [word for word in result.words if word not in batches]
     result.words += words
     result.add(option, " and ".join(argument(word).name for word in words), NOTES.get(name, ""))

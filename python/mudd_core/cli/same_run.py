@@ -1,4 +1,4 @@
-"""Command lines for the run of a request, ready to paste."""
+"""Command lines that name the run of a request, ready to paste."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _STOP = "train.stop_at"
 
 @contextmanager
 def typed(words: Sequence[str]) -> Iterator[None]:
-    """Make messages of runs inside the block name this command line for resuming."""
+    """Inside the block, messages about resuming a run name this command line."""
     os.environ[TYPED] = shlex.join([*_variables(words), *typed_program(), *words])
     try:
         yield
@@ -55,13 +55,15 @@ def command_line(request: Request, ranks: int = 1) -> str:
 
 
 def to_go_on(request: Request, reason: str, ranks: int) -> str:
-    """Return the command that resumes a stopped run, without the train.stop_at that it has reached."""
+    """Return the command that resumes a stopped run, without train.stop_at if the run has reached it."""
     line = command_line(request, ranks=ranks)
     if reason != _STOP:
         return line
     words = shlex.split(line)
     kept = _without_stop(words)
-    return shlex.join(kept if len(kept) < len(words) else [*words, f"{_STOP}=0"])  # otherwise a file sets it
+    return shlex.join(
+        kept if len(kept) < len(words) else [*words, f"{_STOP}=0"]
+    )  # otherwise a file sets the field
 
 
 def _without_stop(words: Sequence[str]) -> list[str]:
@@ -70,9 +72,9 @@ def _without_stop(words: Sequence[str]) -> list[str]:
 
 
 def on_mesh(line: Sequence[str], hosts: str, mesh: MeshConfig, choice: Choice) -> str:
-    """Return the command that trains a plan's run on another mesh; hosts beyond the named ones are numbered.
+    """Return the command that trains a plan's run on another mesh; further hosts have numbered placeholders.
 
-    line: the command of the plan. hosts: the value of --hosts. mesh: of the plan.
+    line: the command of the plan. hosts: the value of --hosts. mesh: the mesh of the plan.
     """
     place, named = choice.place, [host for host in hosts.split(",") if host]
     kept = without(line, ("ranks", "hosts", "node_memory"), ("--plan",))

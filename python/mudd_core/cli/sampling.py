@@ -1,4 +1,4 @@
-"""The options of `sample`: prompts, number of samples, and stop strings."""
+"""The options of `sample`: prompts, number of samples, stop strings."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Asked:
 
     @classmethod
     def by_first(cls, request: Request, ranks: Ranks) -> Asked:
-        """Read the options as `of` does, on rank 0, the only rank with standard input."""
+        """Read the options as `of` does, but on rank 0, the only rank with standard input."""
         found = ranks.from_first(lambda: dataclasses.asdict(cls.of(request)))
         return cls(tuple(found["prompts"]), found["count"], tuple(found["stops"]), found["interactive"])
 
@@ -64,8 +64,8 @@ def write_samples(
 ) -> int:
     """Print the requested samples, then notes on standard error; return 75 if a stop was requested.
 
-    ranks: they generate each sample together; rank 0 prints it. on_token: called for each token. answering: returns a
-    context manager around generation, which excludes waits for a user's input.
+    ranks: all of them generate each sample together; rank 0 prints it. on_token: called for each token. answering:
+    returns a context manager around generation, which excludes waits for a user's input.
     """
     notes: dict[str, None] = {}
     note = notes.setdefault if ranks.first and _length_is_typed(request, config) else _ignored
@@ -90,7 +90,7 @@ def write_samples(
 
 
 def _check(writer: Writer, prompts: Sequence[str], request: Request) -> None:
-    """Raise UserError with the line number of a prompt that the model cannot continue."""
+    """Raise UserError, with the line number, for a prompt that the model cannot continue."""
     for number, prompt in enumerate(prompts, 1):
         try:
             writer.check(prompt)
@@ -100,11 +100,11 @@ def _check(writer: Writer, prompts: Sequence[str], request: Request) -> None:
 
 
 def _ignored(text: str) -> None:
-    """Ignore the note: the default length may be limited by the model's longest sequence."""
+    """Ignore the note. The default length may be limited by the model's longest sequence."""
 
 
 def _length_is_typed(request: Request, config: Config) -> bool:
-    """Return True if the user set the length: on the command line, or other than the default in the config."""
+    """Return True if the user set the length: on the command line, or by a value other than the config's default."""
     if config.sample.max_tokens != SampleConfig().max_tokens:
         return True
     infos = fields_of_all()
@@ -131,7 +131,7 @@ def _prompts(options: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _stops(request: Request) -> tuple[str, ...]:
-    """Return the stop strings; raise UserError for an empty one, print a note on one that spells a line feed."""
+    """Return the stop strings. Raise UserError for an empty one; print a note about one that spells a line feed."""
     for stop in request.stops:
         if not stop:
             raise UserError(f"[arguments] {STOP}: expected a non-empty string; leave the option out")

@@ -1,4 +1,4 @@
-"""The standard streams of a command: UTF-8, write errors that name the stream, and the copy of a run in log.txt."""
+"""The standard streams of a command: UTF-8, write errors that name the stream, and a copy of the output in log.txt."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ def output_error(error: OSError) -> SaveError:
 
 
 class _Named:
-    """A standard stream that raises SaveError on write errors, but ignores them on standard error and closed
-    terminals.
+    """A standard stream that raises SaveError on write errors.
+
+    Errors of stderr and of closed terminals are ignored.
     """
 
     def __init__(self, stream: TextIO, *, ignores: bool) -> None:
@@ -51,22 +52,20 @@ class _Named:
                 raise output_error(error) from error
 
     def write(self, text: str) -> int:
-        """Write text; raise SaveError if standard output fails."""
+        """Write text; raise SaveError if stdout cannot be written."""
         with self._checked():
             self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
-        """Flush; raise SaveError if standard output fails."""
+        """Flush the stream; raise SaveError if stdout cannot be written."""
         with self._checked():
             self._stream.flush()
 
 
 @contextlib.contextmanager
 def named_streams() -> Iterator[None]:
-    """Inside the block, errors of standard output are SaveErrors with its name; errors of standard error are
-    ignored.
-    """
+    """Inside the block, errors of stdout become SaveErrors with its name, and errors of stderr are ignored."""
     before = sys.stdout, sys.stderr
     sys.stdout = cast(TextIO, _Named(sys.stdout, ignores=False))
     sys.stderr = cast(TextIO, _Named(sys.stderr, ignores=True))
@@ -93,14 +92,14 @@ def replace_unknown_characters() -> None:
 
 
 def flushed(code: int) -> int:
-    """Flush both streams; return the exit code, which is a SaveError's instead of 0 if output was lost."""
+    """Flush both streams and return the exit code. If output was lost, the exit code of SaveError replaces 0."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except OSError as error:
             os.dup2(
                 os.open(os.devnull, os.O_WRONLY), stream.fileno()
-            )  # otherwise Python fails at exit, with 120
+            )  # otherwise Python would exit with code 120
             if code == 0 and not isinstance(error, BrokenPipeError):
                 code = SaveError.exit_code
                 if stream is sys.stdout:
@@ -113,7 +112,7 @@ _REWRITE = "\r\x1b[K"  # starts a progress line that replaces the previous one
 
 
 class Tee:
-    """Standard output with a copy; of a rewritten line, only the last version is copied.
+    """Standard output with a copy, which has only the last version of a rewritten line.
 
     Errors of the copy cause a warning. After an error of standard output, on_loss is called and only the copy is
     written; a closed pipe is not an error.
@@ -132,7 +131,7 @@ class Tee:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """Write to both."""
+        """Write text to both."""
         self.copy(text)
         self._pass_on(lambda: self._stream.write(text))
         return len(text)
@@ -146,7 +145,7 @@ class Tee:
             return
         try:
             call()
-        except BrokenPipeError:  # the reader has gone (`| head`)
+        except BrokenPipeError:  # the reader has exited, as in `| head`
             self._closed = True
         except (SaveError, OSError) as error:
             self.lost = output_error(error) if isinstance(error, OSError) else error
@@ -183,10 +182,10 @@ class Tee:
 
 @contextlib.contextmanager
 def copied_output(folder: RunFolder, on_loss: Callable[[], None] = lambda: None) -> Iterator[Tee]:
-    """Inside the block, standard output is also appended to log.txt; raise SaveError if that cannot be opened or
-    closed.
+    """Inside the block, append standard output to log.txt too.
 
-    on_loss: called once, when standard output itself cannot be written.
+    Raise SaveError if log.txt cannot be opened or closed. on_loss: called once, if standard output itself cannot be
+    written.
     """
     before, path = sys.stdout, folder.output_file
     try:

@@ -1,6 +1,6 @@
 """Output of `sample`: generated text on standard output, notes on standard error.
 
-With --interactive each line of standard input is a prompt; it is answered before the next one is read.
+With --interactive each line of standard input is a prompt, which is answered before the next line is read.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MARK = "> "
 
 @dataclass
 class Writer:
-    """A writer of samples, each with the next seed. note: called with a line for a truncated sample.
+    """Writes samples, each with the next seed. note: called with a line about a truncated sample.
 
     stopped: returns True if a stop was requested, which ends a sample. shown: False on ranks that only compute.
     """
@@ -55,7 +55,7 @@ class Writer:
         """Write a prompt and its continuation, `count` times or until ended() is true."""
         from mudd_core.run.report.sample import write_text
 
-        self.check(prompt)  # before anything is written
+        self.check(prompt)  # checked before anything is written
         out = write_now if self.shown else silent
         done = False
 
@@ -75,7 +75,7 @@ class Writer:
 
 
 def say(notes: dict[str, None]) -> None:
-    """Print the notes on standard error, and clear them."""
+    """Print the notes on stderr, and clear them."""
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
     notes.clear()
@@ -90,7 +90,7 @@ def answer_lines(
 ) -> None:
     """Write `count` samples for each line, until an empty line or the end of the input.
 
-    ranks: they generate together; rank 0 reads the lines. answering: returns a context manager for each answer.
+    ranks: all of them generate together; rank 0 reads the lines. answering: returns a context manager for each answer.
 
     An error of one line is printed, and the next line is read. Ctrl-C ends an answer; at the prompt, or a second time
     during an answer, it raises KeyboardInterrupt. If the output is not a terminal, the line --- separates samples.
@@ -117,13 +117,13 @@ def _line() -> str:
 
 
 def _typed() -> str:
-    """Return a line of a terminal; empty at its end."""
+    """Return a line that the user types at a terminal; empty at the end of the input."""
     with contextlib.suppress(ImportError):
-        importlib.import_module("readline")  # line editing and history
+        importlib.import_module("readline")  # adds line editing and history
     try:
         if sys.stdout.isatty():
             return input(_MARK)
-        print(_MARK, end="", file=sys.stderr, flush=True)  # the output is a file
+        print(_MARK, end="", file=sys.stderr, flush=True)  # the output is a file, so the mark goes to stderr
         return input()
     except EOFError:
         print(file=sys.stderr)
@@ -131,8 +131,9 @@ def _typed() -> str:
 
 
 def _piped() -> str:
-    """Return a line of a pipe or file; empty at its end. Bytes that are not UTF-8 are rejected later, with the
-    prompt.
+    """Return a line of a pipe or file; empty at the end.
+
+    Bytes that are not UTF-8 are rejected later, with the prompt.
     """
     line = sys.stdin.buffer.readline().decode("utf-8", "surrogateescape")
     return line.removesuffix("\n").removesuffix("\r")
@@ -151,7 +152,7 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
 
     usual = (
         signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    )  # otherwise it is ignored, or handled by a program
+    )  # otherwise SIGINT is ignored, or a program handles it
     if not usual or threading.current_thread() is not threading.main_thread():
         yield lambda: False
         return

@@ -1,4 +1,4 @@
-"""The training command: output around the Trainer's work."""
+"""The training command: the output before, during and after the Trainer's work."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ if TYPE_CHECKING:
 
 
 def train(request: Request, ranks: Ranks | None = None) -> int:
-    """Train or resume; return 75 if stopped on request. ranks: of the run; all make this call, the first one prints."""
+    """Train or resume; return 75 if stopped on request.
+
+    ranks: the ranks of the run; all make this call, and rank 0 prints.
+    """
     from mudd_core.run.loop import signals
     from mudd_core.run.ranks.rank_cores import widen_binding
     from mudd_core.run.ranks.ranks import Ranks
@@ -74,7 +77,7 @@ def train(request: Request, ranks: Ranks | None = None) -> int:
 
 
 def say_notes(request: Request) -> None:
-    """Print the notes of an original program's grammar about the arguments."""
+    """Print an original program's notes about its arguments."""
     for note in request.notes:
         print(f"note: {note}", file=sys.stderr)
 
@@ -117,13 +120,13 @@ def _train(request: Request, store: RunStore, ranks: Ranks) -> int:
     if sweep is not None:
         progress.say(sweep.finish(trainer.engine, config, store.folder, summary.step, ranks).rstrip())
         store.settle()
-    # Conversations have no sample and no sample command, because an answer needs a question.
+    # Runs on conversations print no sample and no sample command, because an answer needs a question.
     if not _is_chat(config) and (ranks.first or config.mesh.runs_together(ranks.world)):
         show_sample(trainer, config, shown=ranks.first)
     if ranks.first:
         print(ending(summary, store.folder, request, None if _is_chat(config) else prompt_of(trainer)))
         progress.detail(ending_details(summary, store.folder))
-    ranks.barrier()  # the first rank has read the shared weights
+    ranks.barrier()  # wait until rank 0 has read the shared weights
     return _code(summary, ranks.first)
 
 
@@ -162,7 +165,7 @@ def _opened(config: Config, request: Request, store: RunStore, progress: Progres
     if not own_start:
         text = f"{listing(config)}\nconfig {config_hash(config)[:16]}  work directory {store.folder}"
         progress.say("\n".join(filter(None, (origins, text, note))))
-    of_original = ranks.any(resolved is not None)  # only the first rank has resolved it
+    of_original = ranks.any(resolved is not None)  # only rank 0 has resolved it
     if of_original and not store.has_checkpoint():
         ranks.together(lambda: import_weights(resolved, ranks))
     fields = resolved.fields if resolved is not None else {}
@@ -180,14 +183,15 @@ def _opened(config: Config, request: Request, store: RunStore, progress: Progres
 
 
 def _details(shown: bool) -> Callable[[str], int | None]:
-    """Return the writer for details: standard output (copied to log.txt) if they are shown, else log.txt."""
+    """Return the writer of details: standard output (copied to log.txt) if details are shown, else log.txt."""
     out = sys.stdout
     return out.copy if isinstance(out, Tee) and not shown else out.write
 
 
 def _code(summary: Summary, prints: bool) -> int:
-    """Return the exit code of a finished run: 76, with a message on standard error, if its last validation is not
-    finite.
+    """Return the exit code of a finished run.
+
+    It is 76, with a message on stderr, if the last validation is not finite.
     """
     if not summary.validates or (summary.val_loss is not None and math.isfinite(summary.val_loss)):
         return 0
@@ -202,7 +206,7 @@ def _code(summary: Summary, prints: bool) -> int:
 
 
 def _saved(config: Config, summary: Summary) -> str:
-    """Return a sentence about what a stopped run has saved."""
+    """Return a sentence about the state that a stopped run has saved."""
     if not config.train.save:
         return ", not saved (train.save=false): its updates are lost"
     if config.train.save_policy == "best":

@@ -1,1 +1,1 @@
-"""One run, in five packages and its records; a package imports only those below it (pyproject.toml)."""
+"""One run, in five packages and its records. A package imports only the packages below it (pyproject.toml)."""

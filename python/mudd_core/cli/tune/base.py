@@ -1,4 +1,4 @@
-"""The base model of a fine-tuning run, and its adapters; both are copied once into the folder of the run.
+"""The base model of a fine-tuning run, and its adapters. Both are copied once into the folder of the run.
 
 The model is a Hugging Face folder or a run; the adapters are a PEFT folder.
 """
@@ -42,7 +42,7 @@ from mudd_core.run.store.tune_arguments import TuneArguments
 from mudd_core.tools.import_weights import command as import_command
 
 _ADAPTER = "[tune] --adapter"
-# Entries of a folder that an import has created, finished or not.
+# Entries of a folder that an import creates, whether it is finished or not.
 _OF_IMPORT = {
     *OWN_NAMES,
     CONFIG,
@@ -59,7 +59,10 @@ _OF_IMPORT = {
 
 @dataclass(frozen=True)
 class Base:
-    """A base model. name: as typed. run: it is this run's newest checkpoint. tokenizer: value of data.tokenizer."""
+    """A base model.
+
+    name: as the user wrote it. run: the folder whose newest checkpoint it is. tokenizer: for data.tokenizer.
+    """
 
     name: str
     run: RunFolder
@@ -71,7 +74,7 @@ def base_of(name: str, run: RunFolder) -> Base:
     """Return the base of --base; a Hugging Face folder is imported into the folder of the run.
 
     A changed folder is imported again if training has not started. A missing folder is accepted if it was imported
-    before under this name. Raise UserError if there is none, and if the run was started with another base.
+    before under this name. Raise UserError if the base does not exist, or if the run was started with another base.
     """
     source = RunFolder(local(name, "[tune] --base"))
     if source.holds_run and source.has_identity:
@@ -88,7 +91,7 @@ def base_of(name: str, run: RunFolder) -> Base:
             raise UserError(_refusal(imported, name, source.path, changed, run))
         print(f"{', '.join(changed)} changed since the import, and nothing is trained yet", flush=True)
     if run.holds_run:
-        _require_imported(name, source.path, run)  # before an import writes files into its folder
+        _require_imported(name, source.path, run)  # checked before an import writes files into the folder
     _clear(imported)
     _import(name, imported)
     if run.holds_run and not is_known(sha256 := base_sha256(imported), run):
@@ -100,7 +103,7 @@ def base_of(name: str, run: RunFolder) -> Base:
 
 
 def require_elsewhere(name: str, run: RunFolder) -> None:
-    """Raise UserError if a base is in the folder that bases are imported to, unless it is a run."""
+    """Raise UserError if a base is in the folder into which bases are imported, unless the base is a run."""
     source, imported = RunFolder(local(name, "[tune] --base")), RunFolder(run.base_folder)
     is_run = source.holds_run and source.has_identity
     if source.path.resolve() == imported.path.resolve() and not is_run:
@@ -110,7 +113,7 @@ def require_elsewhere(name: str, run: RunFolder) -> None:
 
 
 def _clear(imported: RunFolder) -> None:
-    """Remove the files of an import of other files or of an interrupted one; never a folder with other files.
+    """Remove the files of an interrupted import or of an import of other files. Keep a folder that has other files.
 
     The run's folder must be locked. Raise UserError while another process has locked the base.
     """
@@ -122,7 +125,7 @@ def _clear(imported: RunFolder) -> None:
 
 
 def _refusal(imported: RunFolder, name: str, source: Path, changed: list[str], run: RunFolder) -> str:
-    """Return why a run cannot continue with a folder, and the alternatives."""
+    """Return the reason why a run cannot continue with a folder, and the alternatives."""
     began = object_in(imported.source_file).get("path")
     if not source.exists():
         return (
@@ -143,13 +146,16 @@ def _refusal(imported: RunFolder, name: str, source: Path, changed: list[str], r
 
 def _import(name: str, to: RunFolder) -> None:
     print(f"importing {name} into {to}", flush=True)
-    with contextlib.redirect_stdout(io.StringIO()):  # its hints about next commands do not apply here
+    with contextlib.redirect_stdout(
+        io.StringIO()
+    ):  # the import's hints about next commands do not apply here
         import_command.main([name, f"--workdir={to}"], is_base=True)
 
 
 def _of_run(name: str, run: RunFolder) -> Base:
     config = read_saved_config(run)
-    # The first one has the config and the tokenizer's template; the config may name an earlier path of the folder.
+    # The imported folder has the config and the tokenizer's template. The config may have an earlier path of the
+    # folder.
     for folder in (run.imported_folder, run.path):
         if any((folder / file).is_file() for file in VOCABULARIES):
             config = replace_path(config, "data.tokenizer", str(folder))
@@ -166,7 +172,7 @@ def _is_typed_as_before(name: str, run: RunFolder) -> bool:
 def _require_imported(name: str, source: Path, run: RunFolder) -> None:
     """Raise UserError if a run was started from another run instead of a folder imported into its own.
 
-    Also if the import is missing, and there is no folder to import again.
+    Also raise it if the import is missing, and there is no folder to import again.
     """
     started = read_saved_config(run).start.load_parameters_path
     if Path(started).resolve() != run.base_folder.resolve() or not source.is_dir():
@@ -174,7 +180,7 @@ def _require_imported(name: str, source: Path, run: RunFolder) -> None:
 
 
 def require_same_base(config: Config, base: Base, run: RunFolder) -> None:
-    """Raise UserError if a run was started from another base; equal weights elsewhere are accepted."""
+    """Raise UserError if a run was started from another base. Equal weights in another place are accepted."""
     started = config.start.load_parameters_path
     if Path(started).resolve() == base.run.path.resolve():
         return
@@ -200,7 +206,7 @@ def is_known(sha256: str, run: RunFolder) -> bool:
 
 
 def _other_base(run: RunFolder, started: str, name: str, sha256: str = "") -> UserError:
-    """Return the error for another base. sha256: of its weights; empty if it has none."""
+    """Return the error for another base. sha256: the hash of its weights; empty if it is unknown."""
     known = known_sha256(run)
     began = f"{started} (SHA-256 {known[:12]})" if known else started
     got = f"{name} ({sha256[:12]})" if sha256 and known else name
@@ -216,7 +222,10 @@ def _other_base(run: RunFolder, started: str, name: str, sha256: str = "") -> Us
 
 @dataclass(frozen=True)
 class Adapter:
-    """Initial adapters. name: as typed. path: of their values under our names. lora: their settings."""
+    """Initial adapters.
+
+    name: as the user wrote it. path: the file of their values under mudd_core's names. lora: settings.
+    """
 
     name: str
     path: str
@@ -239,7 +248,7 @@ def adapter_of(name: str, base: Base, run: RunFolder) -> Adapter:
 
 
 def require_same_adapter(name: str, run: RunFolder) -> None:
-    """Raise UserError if a run was started with other adapters than --adapter names."""
+    """Raise UserError if a run was started with other adapters than the ones that --adapter names."""
     began = object_in(run.adapter_folder / SOURCE).get("path")
     if began != str(local(name, _ADAPTER).absolute()):
         raise UserError(

@@ -28,8 +28,8 @@ from mudd_core.run.store.run_folder import RunFolder
 
 _PROMPTS = 3
 _TOKENS = 64
-_LAST = 3  # last ids of an answer in which the end of a turn starts
-_EXAMPLES = 20  # examples whose answers show the text that ends a turn
+_LAST = 3  # the end of a turn starts within this many last ids of an answer
+_EXAMPLES = 20  # examples whose answers are searched for the text that ends a turn
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Asked:
 def print_answers(run: RunFolder, base: Base) -> None:
     """Print the losses on the held-out examples, and the answers of both models to a few of their prompts.
 
-    Raise StopRequestedError if a signal requests a stop before all answers are complete; its text is the reason.
+    Raise StopRequestedError, with the reason, if a stop is requested before all answers are complete.
     """
     config = read_saved_config(run)
     data = prepare(config, fingerprint=data_fingerprint(read_facts(run)))
@@ -103,7 +103,7 @@ def _held_out(data: ChatData, seq_len: int) -> list[Asked]:
 
 
 def _end_of(tokenizer: Tokenizer, examples: list[Asked]) -> str:
-    """Return the text that ends a turn: from the special token among the last ids on, else the common suffix."""
+    """Return the text that ends a turn: from the special token among the last ids, or else the common suffix."""
     special = tokenizer.special_ids() if isinstance(tokenizer, JsonTokenizer) else set()
     for one in examples:
         last = one.answer[-_LAST:].tolist()
@@ -122,7 +122,7 @@ def _common_end(texts: list[str]) -> str:
 
 
 def _answers(make: Callable[[], Model], tokenizer: Tokenizer, asked: list[Asked], end: str) -> list[str]:
-    """Return the answers of a model, and free the model."""
+    """Return the answers of a model, and free the model afterwards."""
     model = make()
     return [_answer(model, tokenizer, one, end) for one in asked]
 

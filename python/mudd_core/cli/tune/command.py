@@ -3,8 +3,8 @@
     python3 launch.py tune --base=SmolLM2-135M --data=chat.jsonl --workdir=runs/mine
     python3 launch.py tune --base=SmolLM2-135M --data=chat.jsonl --workdir=runs/mine --plan
 
-It prints its choices with reasons, trains, and shows held-out prompts with the answers of both models. When stopped
-(Ctrl-C, SIGTERM) it saves and exits with code 75; the same command resumes.
+The command prints its choices with reasons, trains, and shows held-out prompts with the answers of both models. On
+Ctrl-C or SIGTERM it saves and exits with code 75; the same command resumes.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from mudd_core.run.store.tune_arguments import TuneArguments
 
 @dataclass(frozen=True)
 class _Start:
-    """The inputs of a run. place: arguments for a base that was moved."""
+    """The inputs of a run. place: the arguments for a base that was moved."""
 
     base: Base
     config: Config
@@ -72,19 +72,23 @@ def main(words: Sequence[str]) -> int:
     asked, rest = _parser().read(words)
     run = RunFolder(local(asked.workdir, "[tune] --workdir"))
     require_elsewhere(asked.base, run)
-    if named := [word for word in rest if _METRICS_FILE in word]:  # before a base is imported for it
+    if named := [
+        word for word in rest if _METRICS_FILE in word
+    ]:  # checked before a base is imported for the run
         require_metrics_file(load_config("tiny.py", named), run)
     with ExitStack() as claim:
         # The plan of a started run writes nothing, so it may be printed while the run trains.
         with nullcontext() if asked.plan and run.holds_run else FolderLock(run):
             start = _prepared(asked, rest, run)
             if not asked.plan:
-                claim.enter_context(claimed(run))  # no other tune may replace the config before training
+                claim.enter_context(
+                    claimed(run)
+                )  # no other tune may replace the config before the training starts
         code = _planned_or_trained(asked, words, rest, run, start)
     if asked.plan or code != 0:
         return code
     try:
-        signals.take_for_good()  # with ranks, other processes used them for training
+        signals.take_for_good()  # with ranks, other processes had these signals during the training
         print_answers(run, start.base)
     except StopRequestedError as error:
         again = shlex.join([*typed_program(), "tune", *words])
@@ -97,7 +101,7 @@ def main(words: Sequence[str]) -> int:
 def _planned_or_trained(
     asked: Namespace, words: Sequence[str], rest: list[str], run: RunFolder, start: _Start
 ) -> int:
-    """Print the choices, then the plan, or train; return the exit code."""
+    """Print the choices, then print the plan or train; return the exit code."""
     print("\n".join(start.lines), flush=True)
     given = {name: getattr(asked, name[2:].replace("-", "_")) for name in JOB_OPTIONS}
     job = {name: value for name, value in given.items() if value}
@@ -111,9 +115,9 @@ def _planned_or_trained(
 
 
 def _prepared(asked: Namespace, rest: list[str], run: RunFolder) -> _Start:
-    """Return base and config, and save those of a new run; the run's folder must be locked."""
+    """Return base and config, and save both for a new run. The run's folder must be locked."""
     if not run.holds_run:
-        with claimed(run):  # before an import replaces the base of another tune
+        with claimed(run):  # locked before an import replaces the base of another tune
             pass
     base = base_of(asked.base, run)
     if run.holds_run:
@@ -128,7 +132,7 @@ def _prepared(asked: Namespace, rest: list[str], run: RunFolder) -> _Start:
     recipe = recipe_of(base, asked.data, run.path.name, rest, adapter, ranks)
     if not asked.plan:
         _keep(run.asked_file, recipe.kept)
-        # With adapters, run.json has it.
+        # With adapters, run.json has the hash of the base.
         sha256 = "" if recipe.config.tune.method == "lora" else base_sha256(base.run)
         TuneArguments(asked.base, asked.data, asked.adapter or "", rest, sha256).keep(run)
     return _Start(base, recipe.config, recipe.counted, recipe.lines, [])
@@ -174,7 +178,7 @@ def _changed_data(config: Config, run: RunFolder) -> list[str]:
     fingerprint = data_fingerprint(read_facts(run))
     try:
         found = sources_of(config.data)
-    except (UserError, FormatError):  # missing: the run no longer needs it
+    except (UserError, FormatError):  # the file is missing, but the run no longer needs it
         return []
     if not are_changed(
         local_root(config.data.cache_dir), f"chat-{fingerprint}", (*found.train, *found.valid)

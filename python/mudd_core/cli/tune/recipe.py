@@ -1,4 +1,4 @@
-"""Default settings of fine-tuning: each choice with a reason, unless the arguments set the field."""
+"""Default settings of fine-tuning. Each choice has a reason and applies only if the arguments do not set the field."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LONGEST = 1024  # tokens of a sequence; longer examples are dropped
 _EPOCHS = 3
 _EXAMPLES = 8
 _WARM_UP = 0.03
-_TOKENS_AT_ONCE = 2048  # tokens of a graph run
+_TOKENS_AT_ONCE = 2048  # tokens per graph run
 _RATES = {"lora": 2e-4, "full": 2e-5}
 _WHY_RATE = {
     "lora": "the usual rate of adapters, ten times the rate of whole weights",
@@ -40,8 +40,8 @@ _WHY_RATE = {
 class Recipe:
     """A config, and a line for each chosen field.
 
-    typed: fields set by the arguments, which stay. plain: the config without them. counted: the fraction of targets
-    that contribute to the loss.
+    typed: fields that the arguments set, which stay. plain: the config without these arguments. counted: the fraction
+    of targets that contribute to the loss.
     """
 
     config: Config
@@ -61,7 +61,7 @@ class Recipe:
 
     @property
     def kept(self) -> Config:
-        """The config for later starts, without arguments that may change then, such as a stop."""
+        """The config for later starts, without arguments that may change then, such as the step to stop at."""
         config = self.config
         for info in walk(self.plain):
             if info.path in self.typed and info.free_on_resume:
@@ -74,7 +74,8 @@ def recipe_of(
 ) -> Recipe:
     """Return the recipe for a base and a file of conversations; build their token cache if it is missing.
 
-    words: overrides. adapter: initial adapters. ranks: that will train; each needs a sequence of a batch. Raise
+    words: the overrides. adapter: the initial adapters. ranks: the number of ranks that will train; each needs a
+    sequence of every batch. Raise
     UserError for data that cannot be trained on, and for fields that break a rule.
     """
     config = Config(
@@ -169,9 +170,9 @@ def _choose_rows(recipe: Recipe, ranks: int) -> None:
 
 
 def _batch(rows: int, each: float, ranks: int) -> tuple[int, str]:
-    """Return the batch size and its reason. rows: sequences of an epoch. each: examples in a sequence.
+    """Return the batch size and its reason. rows: the sequences per epoch. each: the examples per sequence.
 
-    Increase it to the number of ranks if an epoch has enough sequences, because each rank needs one.
+    The batch size is at least the number of ranks if an epoch has enough sequences, because each rank needs one.
     """
     alone = min(_power_of_two(_EXAMPLES / each), 1 << (rows.bit_length() - 1))
     least = 1 << (ranks - 1).bit_length()

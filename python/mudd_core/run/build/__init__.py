@@ -1,1 +1,1 @@
-"""The parts of a run and their cost: data, model, engine, memory, the plan, initial weights."""
+"""The parts of a run and their cost: data, model, engine, memory, plan, initial weights."""

@@ -1,4 +1,4 @@
-"""Assembly of data, model and engine for the training loop."""
+"""Build the data, the model and the engine for the training loop."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def assemble(
 ) -> Components:
     """Return the engine and, unless a model is given, the data. Raise UserError if memory or disk space is short.
 
-    model: to train further; add_text adds its data on request, because it may train on given batches only. fingerprint:
-    of the token cache with which a resumed run was started. ranks: of the run, with one model on each. checkpoints: of
-    the run.
+    model: the model to train further; add_text adds its data on request, because the caller may pass all batches.
+    fingerprint: of the token cache with which a resumed run was started. ranks: the ranks of the run, with one model on
+    each. checkpoints: the checkpoints of the run.
     """
     from mudd_core import _core
 
@@ -63,8 +63,8 @@ def assemble(
 class _Parts:
     """Model, engine and data of a run, before they become Components.
 
-    config: with the steps of the data. warnings: about memory and disk space. ends: a note if the data end before
-    train.steps; steps is then the number that they have. base: of adapters.
+    config: the config, with the steps of the data. warnings: lines about memory and disk space. ends: a note if the
+    data end before train.steps; `steps` is then the number of steps in the data. base: the base of adapters.
     """
 
     config: Config
@@ -95,7 +95,7 @@ def _with_data(
 
     place, stored = _place(ranks), stored_in(config, checkpoints)
 
-    def check() -> None:  # size of the requested vocabulary: a trained one is at most that large
+    def check() -> None:  # size of the requested vocabulary; a trained vocabulary is at most that large
         shape = resolved_model(config, expected_vocabulary(config, copied=True))
         plan = MemoryPlan(shape, config, place, stored)
         _disk_warning(config, ranks, checkpoints, plan.checkpoint_bytes(plan.require()))
@@ -113,7 +113,7 @@ def _with_data(
     model, engine, _ = plan_model(shape, ended, batcher=batcher, comm=ranks.comm, stored=stored)
     engine.limit_experts(memory.available_bytes()[0] // place.on_a_node - sum(report.values()))
     model.store.initialize(ended.train.seed)
-    ranks.barrier()  # ranks of a node may share the weights
+    ranks.barrier()  # wait, because ranks of a node may share the weights
     base = None
     if ended.tune.method == "lora":
         base = load_base(ended, model, checkpoints.run if checkpoints is not None else None)
@@ -168,9 +168,7 @@ def _components(parts: _Parts, ranks: Ranks, checkpoints: Checkpoints | None) ->
 
 
 def _refuse_adapters(model: Model, config: Config) -> None:
-    """Raise UserError for a given model with adapters: checkpoints contain only adapters, so a run needs a base
-    file.
-    """
+    """Raise UserError for a given model with adapters: its checkpoints would lack the base."""
     if model.lora is not None or config.tune.method == "lora":
         raise UserError(
             "[Trainer] model: expected none for adapters, because the run reads the base model "

@@ -1,4 +1,4 @@
-"""The base of a run that trains adapters: read once into the model, and identified by its hash."""
+"""The base of a run that trains adapters. It is read once into the model, and identified by its hash."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from mudd_core.run.store.run_folder import RunFolder
 if TYPE_CHECKING:
     from mudd_core.engine.model import Model
 
-BASE_FACT = "base_sha256"  # in run.json: a run whose base has another hash is refused
+BASE_FACT = "base_sha256"  # key in run.json; a run whose base has another hash is rejected
 _MEMBER = "base"  # key in a checkpoint's state
 _FIELD = "start.load_parameters_path"
 _BEGINS = "[config] lora.start_from"
@@ -35,10 +35,10 @@ _BEGINS = "[config] lora.start_from"
 
 @dataclass(frozen=True)
 class Base:
-    """The base of adapters. sha256: of its stored weights (checkpoint.final_hash).
+    """The base of adapters. sha256: the hash of its stored weights (checkpoint.final_hash).
 
-    weights: of adapted layers from whose matrices the initial adapters were subtracted; else none. begins: source of
-    the initial adapters (lora.start_from); empty: their random initialization.
+    weights: the adapted matrices from which the initial adapters were subtracted; none in other cases. begins: the
+    source of the initial adapters (lora.start_from); empty if they are random.
     """
 
     path: Path
@@ -49,12 +49,12 @@ class Base:
 
     @property
     def facts(self) -> JsonObject:
-        """Facts stored in run.json."""
+        """The facts that are stored in run.json."""
         return {BASE_FACT: self.sha256}
 
     @property
     def state(self) -> JsonObject:
-        """State stored in every checkpoint."""
+        """The state that is stored in every checkpoint."""
         return {_MEMBER: {"sha256": self.sha256, "path": str(self.path)}}
 
     @property
@@ -66,9 +66,9 @@ class Base:
         return f"adapters of the base {self.path} (SHA-256 {self.sha256[:12]}){rounded}"
 
     def settle(self, model: Model, *, fresh: bool) -> None:
-        """Subtract the initial adapters from their matrices (lora.init=pissa), or load those of lora.start_from.
+        """Subtract the initial adapters from their matrices (lora.init=pissa), or load the adapters of lora.start_from.
 
-        fresh: the adapters are new; else they have the values of a checkpoint. All ranks call it.
+        fresh: the adapters are new; otherwise they have the values of a checkpoint. All ranks must call this.
         """
         adapters = model.store.adapters
         for name, weight in self.weights.items():
@@ -91,7 +91,7 @@ class Base:
 def load_base(config: Config, model: Model, folder: RunFolder | None) -> Base:
     """Load the base's weights into a model with adapters, one tensor at a time; adapters keep their values.
 
-    folder: of the run, which may contain the base. Raise UserError if the base does not fit this model.
+    folder: the folder of the run, which may contain the base. Raise UserError if the base does not fit this model.
     """
     path = base_path(config, folder)
     source = read_source(path)
@@ -106,7 +106,7 @@ def load_base(config: Config, model: Model, folder: RunFolder | None) -> Base:
     there = {name for name in lent if name in weights and is_lent(lent, name, weights[name])}
     for name, value in start_weights(model, source, names=base_names(model.store), there=there):
         rounded += set_weight(model.store, name, value)
-    model.store.repack()  # packed copies of weights that ranks share
+    model.store.repack()  # updates the packed copies of weights that ranks share
     let_go({name: lent[name] for name in there})
     adapters = model.store.adapters
     kept = {f"{name}.w": weights[f"{name}.w"] for name in sorted(adapters.names) if adapters.initial}
@@ -123,8 +123,8 @@ def tensors_with_base(
 ) -> dict[str, StoredTensor]:
     """Return all weights of a model with adapters by name, read on request: from its checkpoint, else from the base.
 
-    own: weights of the model's checkpoint, whose adapters have this base (require_base). They do not reference the
-    memory of the model.
+    own: the weights of the model's checkpoint, whose adapters have this base (require_base). The result does not
+    reference the memory of the model.
     """
     found = read_source(base_path(config, folder)).tensors
     store = _booked(model)
@@ -142,7 +142,7 @@ def tensors_with_base(
 
 
 def _booked(model: Model) -> Store:
-    """Return the parameter store of a model, without memory."""
+    """Return the parameter store of a model, planned without memory."""
     from mudd_core.engine.model import Model
 
     kinds = {name: model.store.describe(name)["stored"] for name in model.store.names()}
@@ -160,7 +160,9 @@ def _take_adapters(model: Model, path: str) -> None:
     place = local(path, _BEGINS)
     if not place.exists():
         raise UserError(f"{_BEGINS}: expected initial adapters, got '{path}', which does not exist")
-    source = read_source(place, warns=False)  # tune --adapter has just written this file
+    source = read_source(
+        place, warns=False
+    )  # tune --adapter has just written this file, so no warning is needed
     names = trained_of(model.store.names())
     for name in names:
         held, shape = source.tensors.get(name), tuple(model.store.describe(name)["shape"])
@@ -176,7 +178,7 @@ def _take_adapters(model: Model, path: str) -> None:
 
 
 def require_base(base: Base, state: Json, place: Path) -> None:
-    """Raise UserError unless a base is the one named in the state of the adapters' checkpoint."""
+    """Raise UserError unless a base is the base named in the state of the adapters' checkpoint."""
     saved = state.get(_MEMBER) if isinstance(state, dict) else None
     sha256 = saved.get("sha256") if isinstance(saved, dict) else None
     if not isinstance(saved, dict) or not isinstance(sha256, str):

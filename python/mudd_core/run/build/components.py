@@ -23,14 +23,18 @@ if TYPE_CHECKING:
 class Components:
     """The components of the training loop.
 
-    facts: inputs besides the config that determine the weights; compared on resume. validated_slots: positions that a
-    validation computes; validated_tokens: without padding of an incomplete batch. bytes_per_target: bytes of validation
-    text divided by its targets; 0 if unknown. peak: of the instructions that the run uses. reopened_rows: reopens the
-    files of the training sequences. warnings: for the user, printed once. notes: lines for the user at a start or
-    resume. documents: of training and validation, zeros if unknown. steps: of the data, if they end before train.steps;
-    else 0. train_tokens: of the training text, 0 if unknown. described: description of the data, line by line.
-    outline: number, size and split of its documents, or empty. validates: True if there are sequences for
-    validation. base: of adapters. vocabulary: number of possible tokens, 0 if unknown.
+    facts: inputs that determine the weights in addition to the config; compared on resume. validated_slots: positions
+    that a validation computes. validated_tokens: the same without padding of an incomplete batch. bytes_per_target:
+    bytes of validation text divided by its targets; 0 if unknown. peak: measured peak of the instructions that the run
+    uses.
+    reopened_rows: function that reopens the files of the training sequences. warnings: lines for the user, printed
+    once.
+    notes: lines for the user at a start or resume. documents: numbers for training and validation; zeros if unknown.
+    steps: steps in the data if they end before train.steps, else 0. train_tokens: tokens of the training text; 0 if
+    unknown.
+    described: description of the data, line by line. outline: number, size and split of the documents, or empty.
+    validates: True if there are sequences for validation. base: the base of adapters. vocabulary: number of possible
+    tokens; 0 if unknown.
     """
 
     model: Model
@@ -56,7 +60,7 @@ class Components:
     vocabulary: int = 0
 
     def tokenizer_files(self) -> dict[str, bytes]:
-        """Return the tokenizer files for the run's folder; none for raw bytes and for data that are ids."""
+        """Return the tokenizer files for the run's folder; none for raw bytes, or for data without text."""
         from mudd_core.data.tokenizers.files import OF_FILES, tokenizer_files
 
         return tokenizer_files(self.tokenizer) if isinstance(self.tokenizer, OF_FILES) else {}

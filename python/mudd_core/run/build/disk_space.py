@@ -1,4 +1,4 @@
-"""Disk space for the checkpoints of a run, compared with the free space before training."""
+"""The disk space for the checkpoints of a run, compared with the free space before training."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from mudd_core.run.store.checkpoints import Checkpoints
 
 
 def checkpoint_bytes(report: Mapping[str, int], place: Place = ALONE) -> int:
-    """Return the bytes of a checkpoint. report: of MemoryPlan.bytes, for one rank of `place`."""
-    # A rank has a slice of all weights (mesh.zero=3), or a part of its node's copy.
+    """Return the bytes of a checkpoint. report: the result of MemoryPlan.bytes for one rank of `place`."""
+    # A rank has a slice of all weights (mesh.zero=3), or a part of the copy on its node.
     copies = place.world if "gathered" in report else place.on_a_node
     return report["weights"] * copies + report["moments"] * place.world
 
@@ -39,7 +39,7 @@ def refuse_full_disk(config: Config, checkpoints: Checkpoints | None, each: int)
 def shortage(config: Config, checkpoints: Checkpoints | None, each: int, cache: int = 0) -> str:
     """Return a warning if the run's checkpoints will not fit; an empty string if they do.
 
-    each: bytes of a checkpoint. cache: bytes of a token cache to be built on the same disk.
+    each: the bytes of a checkpoint. cache: the bytes of a token cache that will be built on the same disk.
     """
     if checkpoints is None or not config.train.save:
         return ""
@@ -47,7 +47,7 @@ def shortage(config: Config, checkpoints: Checkpoints | None, each: int, cache: 
     more, have = max(count * each - there, each) + cache, checkpoints.free_bytes()
     if more <= have:
         return ""
-    # A save writes the new checkpoint before it removes an old one.
+    # A save writes the new checkpoint before it removes an old one, so one more must fit.
     fitting = (have + there - cache) // each - 1
     fewer = 1 <= fitting < (config.train.keep_last or count) and not (
         config.train.keep_every or config.train.save_at
@@ -67,7 +67,7 @@ def validation_period(config: Config) -> int:
 
 
 def most_at_once(config: Config) -> int:
-    """Return the maximum of checkpoints on disk: those retained, plus one while a new one replaces an old one."""
+    """Return the largest number of checkpoints on disk: the retained ones, plus one during a replacement."""
     train, kept_for_good = config.train, 0
     every = train.save_every
     if train.save_policy == "best":
@@ -84,6 +84,6 @@ def most_at_once(config: Config) -> int:
 
 
 def _validations(config: Config) -> int:
-    """Return the maximum number of validations during the run."""
+    """Return the largest number of validations during the run."""
     every = validation_period(config)
     return config.train.steps // every if every else 0

@@ -29,10 +29,14 @@ if TYPE_CHECKING:
     from mudd_core.engine.model import Model
 
 
-# Normalizations whose sums do not change when slots with zero scores are added (with the same tau).
+# Normalizations whose result does not change when slots with zero scores are added (with the same tau).
 PRESERVING = ("l2_norm_gelu", "gelu_l2_norm", "l2_norm", "gelu")
 _GROWING = ("key", "value", "key_bias")
-_PARTS = {"attn.q": "qkv", "attn.o": "proj", "ffn": "ffn"}  # slot tensors of a block, and the group of each
+_PARTS = {
+    "attn.q": "qkv",
+    "attn.o": "proj",
+    "ffn": "ffn",
+}  # the slot tensors of a block, and the group of each
 
 
 def real_rows(name: str, stored: int, slot_number: int) -> int:
@@ -51,7 +55,7 @@ def real_rows(name: str, stored: int, slot_number: int) -> int:
 
 
 def grows(model: ModelConfig, name: str) -> bool:
-    """Return True for keys, values and key biases of a TokenFormer's slots."""
+    """Return True for the keys, values and key biases of a TokenFormer's slots."""
     return isinstance(model, TokenFormerConfig) and name.rpartition(".")[2] in _GROWING
 
 
@@ -69,7 +73,7 @@ def grown(name: str, old: Array, fresh: Array, slot_number: int) -> Array:
 
 
 def refuse_cut_growth(config: Config, nodes: int) -> None:
-    """Raise UserError if slots would grow while nodes shard the weights (mesh.zero=3); reads only shapes."""
+    """Raise UserError if slots would grow while nodes shard the weights (mesh.zero=3); only shapes are read."""
     start, model = config.start, config.model
     cut = config.mesh.zero == 3 and nodes > 1
     if not (cut and start.load_parameters_path and isinstance(model, TokenFormerConfig)):
@@ -92,9 +96,9 @@ def start_weights(
     names: Sequence[str] | None = None,
     there: Collection[str] = (),
 ) -> Iterator[tuple[str, Array]]:
-    """Yield names and weights for a new, initialized model, one at a time. how: value of start.grow_init.
+    """Yield names and weights for a new, initialized model, one at a time. how: the value of start.grow_init.
 
-    names: parameters in the source; None: all. there: names to skip, because they have their weights already.
+    names: the parameters in the source; None: all. there: names to skip, because the model already has their weights.
 
     Raise UserError if the source has other names, or if a shape does not fit.
     """
@@ -114,7 +118,8 @@ def start_weights(
             if old.shape != shape:
                 raise UserError(f"[start] {name}: expected shape {shape}, got {old.shape}")
             if model.store.holds(0, name):
-                half = old.dtype in (dtypes.BF16, np.float16)  # unchanged: the model may store this type
+                # kept unchanged, because the model may store this type
+                half = old.dtype in (dtypes.BF16, np.float16)
                 yield name, np.asarray(old) if half else np.asarray(old, np.float32)
             continue
         if not model.store.holds_all:
@@ -131,7 +136,7 @@ def take_start(config: Config, model: Model, source: Source) -> str:
     number = start.load_parameters_path_slot_number
     weights = start_weights(model, source, slot_number=number, how=start.grow_init)
     rounded = sum(set_weight(model.store, name, value) for name, value in weights)
-    model.store.repack()  # packed copies of shared weights, of executors that are already planned
+    model.store.repack()  # updates packed copies of shared weights in executors that are already planned
     text = f"started from {source.path}"
     if rounded:
         text += f"; {rounded:,} frozen weights were rounded (train.frozen_dtype={config.train.frozen_dtype})"
@@ -146,7 +151,7 @@ def start_from(
 ) -> tuple[str, Source]:
     """Load the weights of config.start into a new run's engine; return a description for the user, and the source.
 
-    comm: of all ranks of the run, which all call this; each reads its part, one tensor at a time.
+    comm: the communicator of all ranks of the run. All ranks must call this; each reads its part, one tensor at a time.
     """
     start = config.start
     source = read_source(start_path(config), state=start.keep_optimizer, comm=comm)
@@ -177,10 +182,10 @@ def _take_state(engine: LoopEngine, model: ModelConfig, source: Source, slot_num
 def _state_of(
     part: StatePart, model: ModelConfig, source: Source, kept: Collection[str], slot_number: int
 ) -> Array:
-    """Return the whole tensor that contains a part of the state. kept: names of the source's moments."""
+    """Return the whole tensor that contains a part of the state. kept: the names of the source's moments."""
     name, fresh = part.name, partial(np.zeros, part.global_shape, part.array.dtype)
     if name not in source.tensors:
-        if name.partition("/")[0] in kept:  # the parameter was frozen in the source
+        if name.partition("/")[0] in kept:  # false if the parameter was frozen in the source
             return fresh()
         raise UserError(
             f"[start] {source.path}: '{name}' is missing, because the optimizers differ; set "
@@ -200,7 +205,7 @@ def _state_of(
 
 
 def old_model_config(new: TokenFormerConfig, source: Source, slot_number: int) -> TokenFormerConfig:
-    """Return the config of the model before it grew: of its run, or the new one with the stored number of slots."""
+    """Return the config of the model before it grew: its run's, or the new one with the stored number of slots."""
     base = source.config.model if source.config is not None else dataclasses.replace(new, zoom_dim=0)
     if not isinstance(base, TokenFormerConfig) or base.block != "pattention" or new.block != "pattention":
         raise UserError("[grow] both models: expected a TokenFormer with slots")

@@ -1,4 +1,4 @@
-"""Weights of a base that are memory-mapped from its file instead of copied."""
+"""Weights of a base that are memory-mapped from the base's file instead of copied."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def lent_weights(
 ) -> dict[str, Array]:
     """Return the weights of a source that a model can use in place: copy-on-write maps, so the file never changes.
 
-    types: "bfloat16" or "float16" by name, as stored by the model. shapes: of the candidates.
+    types: "bfloat16" or "float16" by name, as the model stores them. shapes: the shapes of the candidates.
     """
     found: dict[str, Array] = {}
     for name, tensor in _tensors(source).items():
@@ -46,7 +46,7 @@ def is_lent(lent: Mapping[str, Array], name: str, tensor: AnyTensor) -> bool:
 
 
 def let_go(lent: Mapping[str, Array]) -> None:
-    """Release the unmodified pages of mapped weights; they are read again on access."""
+    """Release the unmodified pages of mapped weights. They are read again on access."""
     for array in lent.values():
         if isinstance(array.base, mmap.mmap):
             array.base.madvise(mmap.MADV_DONTNEED)

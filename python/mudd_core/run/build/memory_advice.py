@@ -1,4 +1,4 @@
-"""Advice if a run needs too much memory: the mildest settings that fit, found by planning."""
+"""Advice for a run that needs too much memory: the smallest change of settings that fits, found by planning."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _other_numbers(config: Config) -> Iterator[Changes]:
 def _smaller_models(config: Config) -> Iterator[list[Changes]]:
     """Yield changes to a smaller model: fewer blocks, then narrower ones.
 
-    Each list is for one model, first with the same batch, last with the batch that needs the least memory.
+    Each list is for one model: first with the same batch, and last with the batch that needs the least memory.
     """
     spare: Changes = {"train.recompute": True, "eval.batch_size": 1}
     bound = MICRO_BATCH_SIZE in config.bound_fields
@@ -92,11 +92,11 @@ def advice(
 ) -> str:
     """Return advice on reducing memory, for the user.
 
-    bytes_of: returns the bytes of a config, raises UserError for an invalid one. have: available bytes. settled: bytes
-    that do not depend on the batch. rounding: bytes of these that a bf16 first moment saves.
+    bytes_of: returns the bytes for a config; raises UserError for an invalid config. have: the available bytes.
+    settled: bytes that do not depend on the batch. rounding: the part of `settled` that a bf16 first moment saves.
     """
 
-    def need(changes: Changes) -> int | None:  # None: invalid combination of settings
+    def need(changes: Changes) -> int | None:  # None: an invalid combination of settings
         if any(path in config.bound_fields for path in changes):
             return None
         try:

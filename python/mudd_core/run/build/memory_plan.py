@@ -1,4 +1,4 @@
-"""Memory of a run, planned before allocation, for --plan and for the check at a start."""
+"""The memory of a run, planned before allocation, for --plan and for the check at a start."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from mudd_core.run.build.planned_model import expert_group, plan_model
 from mudd_core.run.build.stored_types import StoredTypes, stored_in
 from mudd_core.run.store.checkpoints import Checkpoints
 
-EXPERT_AXES = 3  # number of axes of a layer's experts
-BUCKET = 4 * memory.MIB  # bytes of gradients from which on a bucket is summed (node_gradients.h)
+EXPERT_AXES = 3  # number of axes of a tensor with a layer's experts
+BUCKET = 4 * memory.MIB  # a bucket of gradients is summed once it has this many bytes (node_gradients.h)
 
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Memory of a model trained by the ranks of `place`. stored: types of its frozen weights."""
+    """The memory of a model that the ranks of `place` train. stored: the types of its frozen weights."""
 
     shape: ModelConfig
     config: Config
@@ -38,19 +38,19 @@ class MemoryPlan:
     def of(
         cls, shape: ModelConfig, config: Config, place: Place = ALONE, checkpoints: Checkpoints | None = None
     ) -> MemoryPlan:
-        """Return the plan of a run; its checkpoints, if any, determine the types of frozen weights."""
+        """Return the plan of a run. Its checkpoints, if it has any, determine the types of frozen weights."""
         return cls(shape, config, place, stored_in(config, checkpoints))
 
     def bytes(self) -> dict[str, int]:
-        """Return the bytes by kind that a rank will use in addition to the program; allocates nothing."""
+        """Return the bytes by kind that a rank will use in addition to the program. Nothing is allocated."""
         config, place = self.config, self.place
         if place.world == 1:
             return plan_model(self.shape, config, only=True, stored=self.stored)[2]
-        mesh_of(config, place.world)  # a changed config may not fit the ranks
+        mesh_of(config, place.world)  # raises UserError if a changed config does not fit the ranks
         own = place.config_of_rank(config)
         _, engine, report = plan_model(self.shape, own, only=True, stored=self.stored, place=place)
         if config.mesh.zero < 3 and place.world > place.on_a_node:
-            # Nodes exchange whole tables, not only the rows that were read.
+            # Nodes exchange the gradients of whole tables, not only of the rows that were read.
             report["gradients"] = engine.gradient_bytes(gradient_rows=False)
         if place.on_a_node > 1 and (fewest := place.fewest_samples(config)) < own.train.batch_size:
             report["packed"] = engine.packed_bytes(fewest)
@@ -60,11 +60,14 @@ class MemoryPlan:
         return own_bytes
 
     def checkpoint_bytes(self, report: Mapping[str, int], place: Place | None = None) -> int:
-        """Return the bytes of a checkpoint, with adapters only theirs. report: result of `bytes` at `place`."""
+        """Return the bytes of a checkpoint; with adapters, only their bytes.
+
+        report: the result of `bytes` at `place`.
+        """
         place = place or self.place
         if (lora := lora_of(self.config)) is None:
             return checkpoint_bytes(report, place)
-        copies = 2 if lora.init == "pissa" else 1  # including the initial adapters
+        copies = 2 if lora.init == "pissa" else 1  # the initial adapters are stored too
         return 4 * self._counted.trained * copies + report["moments"] * place.world
 
     def require(self, what: str = "training") -> dict[str, int]:
@@ -80,22 +83,25 @@ class MemoryPlan:
         return report
 
     def advice(self, report: Mapping[str, int], have: int) -> str:
-        """Return what to change so that a run whose ranks need `report` fits into `have` bytes."""
+        """Return advice: the changes with which a run whose ranks need `report` fits into `have` bytes."""
         ranks = self.place.on_a_node
         settled = (report["weights"] + report["moments"]) * ranks + self._least_gradients(self._counted)
-        whole = self.config.optim.moment_dtype == "fp32"  # half of one of two moments
+        whole = (
+            self.config.optim.moment_dtype == "fp32"
+        )  # then a bf16 first moment would save half of one moment
         return self._settings_for(have, settled, report["moments"] // 4 * ranks if whole else 0)
 
     def _settings_for(self, have: int, settled: int, rounding: int = 0) -> str:
-        """Return advice; settled: bytes of a node independent of the batch; rounding: bytes that a bf16 moment
-        saves.
+        """Return advice.
+
+        settled: the bytes of a node that do not depend on the batch. rounding: the bytes that a bf16 moment saves.
         """
         from mudd_core.run.build.memory_advice import advice
 
         shape, ranks = self.shape, self.place.on_a_node
 
         @cache
-        def least_of(own: ModelConfig) -> int:  # it does not depend on the batch
+        def least_of(own: ModelConfig) -> int:  # the least memory does not depend on the batch
             return replace(self, shape=own).least_bytes()
 
         def needed(changed: Config) -> int:
@@ -116,7 +122,10 @@ class MemoryPlan:
         return advice(self.config, needed, have, settled, rounding)
 
     def choices(self, most: int | None = None) -> Iterator[Choice]:
-        """Yield the memory of the supported meshes of these ranks, nearest first; at most `most` bytes a node."""
+        """Yield the memory for the supported meshes of these ranks, nearest first.
+
+        most: the limit in bytes per node.
+        """
         for config in meshes(self.config, self.place.world):
             other = replace(self, config=config)
             if most is not None and other.least_bytes() > most:
@@ -124,7 +133,7 @@ class MemoryPlan:
             try:
                 found = Choice(config, self.place, sum(other.bytes().values()))
             except UserError:
-                continue  # the graphs are not possible on this mesh
+                continue  # this mesh cannot run the graphs
             if most is None or found.node_bytes <= most:
                 yield found
 
@@ -151,7 +160,7 @@ class MemoryPlan:
         model = Model(self.shape, booked_only=True, stored=stored, experts=group, lora=lora_of(self.config))
         model.train_only(choose_trained(model.store, self.config.trained))
         store = model.store
-        sizes = {True: [0], False: [0]}  # trained weights: of sharded experts, and others
+        sizes = {True: [0], False: [0]}  # trained weights of sharded experts (True), and all others
         for about in map(store.describe, store.names()):
             if about["trainable"]:
                 sizes[group is not None and len(about["shape"]) == EXPERT_AXES].append(
@@ -163,9 +172,9 @@ class MemoryPlan:
         )
 
     def least_bytes(self) -> int:
-        """Return the bytes of only a node's weights, gradients and one moment.
+        """Return only the bytes of a node's weights, gradients and one moment.
 
-        This is a fast check: planning the updates of a model that is far too large takes seconds.
+        This is a fast check, because planning the updates of a model that is far too large takes seconds.
         """
         found, place, mesh = self._counted, self.place, self.config.mesh
         share = place.on_a_node / place.world
@@ -174,7 +183,7 @@ class MemoryPlan:
         return dense + place.on_a_node * found.expert_weights + moments + self._least_gradients(found)
 
     def _least_gradients(self, found: _Counted) -> int:
-        """Return the bytes of a node's gradients with one graph run in a step, without the buckets of mesh.zero=3."""
+        """Return the bytes of a node's gradients with one graph run per step, without the buckets of mesh.zero=3."""
         place, mesh = self.place, self.config.mesh
         cut = mesh.zero == 3
         experts = 4 * found.expert_trained // (place.world if cut else mesh.expert)
@@ -182,18 +191,20 @@ class MemoryPlan:
         return place.on_a_node * (experts + each)
 
     def _exchange_bytes(self, report: Mapping[str, int]) -> int:
-        """Return the maximum bytes of a rank's message buffers to other nodes; report: the other bytes of the rank.
+        """Return the maximum bytes of a rank's message buffers to other nodes. report: the other bytes of the rank.
 
-        Two buckets of gradients or weights are under way at a time, each as large as the largest parameter and the
-        4 MiB that fill one. With mesh.zero=3 a bucket's messages end before its memory is taken again, so they need no
-        more than the gradients beside the own slices; the weights of two layers come on top. Rows of experts go
-        straight from and to the activations.
+        Two buckets of gradients or weights are in transit at a time. Each is as large as the largest parameter plus the
+        4 MiB that fill a bucket. With mesh.zero=3 the messages of a bucket end before its memory is used again, so they
+        need only the gradients that other ranks own; the weights of two layers are added to this. Token rows for
+        experts are sent directly from and to the activations.
         """
         place, found = self.place, self._counted
         if place.world == place.on_a_node:
             return 0
         own = self.config.mesh.expert
-        experts = 4 * found.expert_largest // own if own < place.world else 0  # each rank has different ones
+        experts = (
+            4 * found.expert_largest // own if own < place.world else 0
+        )  # each rank has different experts
         dense = min(2 * (4 * found.largest + BUCKET), 4 * found.trained)
         if self.config.mesh.zero == 3:
             slices = 4 * (found.trained + found.expert_trained) // place.world
@@ -203,9 +214,11 @@ class MemoryPlan:
 
 @dataclass(frozen=True)
 class _Counted:
-    """Counts of a model's weights. weights: bytes; trained: number of trained elements; largest: of a parameter.
+    """Counts of a model's weights.
 
-    The same for sharded experts; expert_weights are the bytes of one rank.
+    weights: bytes. trained: trained elements. largest: elements of the largest parameter.
+
+    The other fields are the same for sharded experts; expert_weights are the bytes of one rank.
     """
 
     weights: int

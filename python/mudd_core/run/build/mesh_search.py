@@ -1,4 +1,4 @@
-"""The possible meshes of a run, nearest to its own first."""
+"""The possible meshes of a run, starting with the ones that are nearest to its own."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _NAMES = tuple(f"mesh.{name}" for name in SIZES)
 
 
 def _short_names() -> list[str]:
-    """Return the mesh fields as typed without their section: --zero=3."""
+    """Return the mesh fields as users type them without their section: --zero=3."""
     infos = fields_of_all()
     return [name for name in SIZES if field_path(name, infos) in _NAMES]
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A possible mesh of a run. rank_bytes: of a rank, without the program."""
+    """A possible mesh of a run. rank_bytes: bytes per rank, without the program."""
 
     config: Config
     place: Place
@@ -32,7 +32,7 @@ class Choice:
 
     @property
     def node_bytes(self) -> int:
-        """Bytes of a node, without its programs."""
+        """The bytes of a node, without its programs."""
         return self.place.on_a_node * self.rank_bytes
 
     @property
@@ -46,7 +46,7 @@ class Choice:
         own = self.config.mesh
         found = [*without(words, [*_NAMES, *_short_names()]), *self.words.split()]
         if own.expert == 1 < mesh.expert:
-            found.append("mesh.expert=1")  # a config file may set it
+            found.append("mesh.expert=1")  # needed because a config file may set it
         if own != replace(mesh, zero=own.zero, expert=own.expert):
             found += ["mesh.data=-1", "mesh.fsdp=-1"]
         return found
@@ -70,7 +70,7 @@ def meshes(config: Config, world: int) -> list[Config]:
 
 
 def _of_size(mesh: MeshConfig, zero: int, expert: int, world: int) -> MeshConfig:
-    """Return the mesh with other settings; data and fsdp stay if their sizes fit the world size."""
+    """Return the mesh with other settings. data and fsdp stay if their sizes fit the world size."""
     stays = world % max(1, mesh.data) == 0 == world % max(1, mesh.fsdp) and (
         -1 in (mesh.data, mesh.fsdp) or mesh.data * mesh.fsdp == world
     )

@@ -18,11 +18,11 @@ class Place:
 
     @property
     def nodes(self) -> int:
-        """Number of nodes; the last may have fewer ranks."""
+        """The number of nodes. The last node may have fewer ranks."""
         return -(-self.world // self.on_a_node)
 
     def smaller(self) -> Iterator[Place]:
-        """Yield this place, then places with half as many ranks each time on as many nodes."""
+        """Yield this place, then places on as many nodes with half as many ranks each time."""
         world, nodes = self.world, self.nodes
         yield self
         while world % 2 == 0 and world // 2 >= nodes:
@@ -37,7 +37,7 @@ class Place:
             place = Place(2 * place.world, place.on_a_node)
 
     def text(self, config: Config) -> str:
-        """Return a description of the ranks."""
+        """Return a description of the ranks for the user."""
         shared = "; a node has one copy of the weights, of which a rank's share is counted"
         mesh = mesh_of(config, self.world)
         return f"{self.world} as {mesh}, {self.on_a_node} on a node" + (shared if self.on_a_node > 1 else "")
@@ -59,8 +59,9 @@ class Place:
         return BatchPart.of(train.batch_size, train.shard_count(), self.world - 1, self.world).samples
 
     def mapped(self, report: Mapping[str, int]) -> int:
-        """Return a rank's bytes of address space, from the result of `shared`: it maps all shared memory of its
-        node.
+        """Return a rank's bytes of address space: a rank maps all shared memory of its node.
+
+        report: the result of `shared`.
         """
         windows = ("weights", "packed", "gathered", "gradients")
         return sum(count * (self.on_a_node if kind in windows else 1) for kind, count in report.items())
@@ -72,15 +73,15 @@ class Place:
         experts: Mapping[str, int] | None = None,
         expert_ranks: int = 1,
     ) -> dict[str, int]:
-        """Return a rank's part of one process's memory: a node has one copy of the weights, a rank its own experts.
+        """Return a rank's part of one process's memory. A node has one copy of the weights; a rank has its own experts.
 
-        slices: the report is for a rank's slices (mesh.zero=3). experts: bytes of experts that are sharded over
-        expert_ranks; ranks with the same experts also shard their moments, unless slices has done so already.
+        slices: the report is for a rank's slices (mesh.zero=3). experts: the bytes of experts that are sharded across
+        expert_ranks. Ranks with the same experts also shard their moments, unless `slices` has done so.
         """
         cut = {"weights": self.on_a_node, "packed": self.on_a_node, "moments": self.world}
         if slices:
             cut = {"gathered": self.on_a_node, "packed": self.on_a_node}
-            if self.world == self.on_a_node:  # one node, with one copy of the weights
+            if self.world == self.on_a_node:  # one node with one copy of the weights
                 cut["weights"] = self.on_a_node
         own, owners = experts or {}, {"moments": 1 if slices else self.world // expert_ranks}
         return {

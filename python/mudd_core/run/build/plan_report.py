@@ -1,4 +1,4 @@
-"""The plan of a run: parameters, FLOPs, memory, time; and the table of parameters."""
+"""The plan of a run: parameters, FLOPs, memory and time; and the table of parameters."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from mudd_core.run.build.start_warnings import many_epochs
 from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.run_folder import RunFolder
 
-# Measured bytes that a running loop adds to the program: batches, logs, buffers of a save.
+# Measured bytes that the training loop adds to the program: batches, logs, buffers of a save.
 LOADED_LATER = 13 * memory.MIB
-# Measured resident bytes of launch.py before planning, and the part of its libraries.
+# Measured resident bytes of launch.py before planning, and the part of them that its libraries use.
 _RESIDENT, _LIBRARIES = 46 * memory.MIB, 20 * memory.MIB
 _KINDS = {
     "program": "program",
@@ -52,12 +52,12 @@ _KINDS = {
 
 
 def program_bytes(on_a_node: int) -> int:
-    """Return the bytes of a rank's program, with libraries shared on a node; call it before any planning."""
+    """Return the bytes of a rank's program, with libraries shared on a node. Call this before any planning."""
     return _program(memory.resident_bytes(), memory.file_bytes(), on_a_node)
 
 
 def usual_program_bytes(on_a_node: int) -> int:
-    """Return the same for launch.py on another machine; this process may be a notebook."""
+    """Return the same for launch.py on another machine, because this process may be a notebook."""
     return _program(_RESIDENT, _LIBRARIES, on_a_node)
 
 
@@ -73,10 +73,10 @@ def plan_text(
     command: Callable[[Choice], str] = lambda choice: choice.words,
     counted: float = 1.0,
 ) -> str:
-    """Return the text of --plan; writes nothing and uses little memory. place: the ranks that will train.
+    """Return the text of --plan, without writing a file. place: the ranks that will train.
 
-    node_memory: bytes of each machine for this run; 0: the free memory of this one. command: returns the arguments that
-    train on another mesh. counted: the fraction of targets that contribute to the loss.
+    node_memory: the bytes of each machine for this run; 0: the free memory of this machine. command: returns the
+    arguments that train on another mesh. counted: the fraction of targets that contribute to the loss.
     """
     from mudd_core import _core
 
@@ -117,7 +117,7 @@ def plan_text(
 
 
 def _first_start_lines(build: CacheToBuild, program: int) -> list[str]:
-    """Return lines about the memory of building the token cache in child processes; none if the cache exists."""
+    """Return lines about the memory of the child processes that build the token cache; none if the cache exists."""
     if not build.memory:
         return []
     return [
@@ -129,8 +129,9 @@ def _first_start_lines(build: CacheToBuild, program: int) -> list[str]:
 def _disk_lines(
     config: Config, checkpoints: Checkpoints, each: int, steps: int | None, build: CacheToBuild
 ) -> list[str]:
-    """Return lines about the disk space of checkpoints and a token cache to be built, and whether a start would
-    fail.
+    """Return lines about the disk space for checkpoints and a new token cache.
+
+    They say whether a start would fail.
     """
     if not config.train.save:
         return []
@@ -199,7 +200,7 @@ def _time_lines(config: Config, folder: RunFolder, flops: float, place: Place) -
 def _memory_lines(
     plan: MemoryPlan, kinds: dict[str, int], node_memory: int, command: Callable[[Choice], str]
 ) -> list[str]:
-    """Return the peak memory of a rank, its parts, whether a start would fail, and other meshes."""
+    """Return the peak memory of a rank and its parts, whether a start would fail, and other meshes."""
     peak, ranks, programs = sum(kinds.values()), plan.place.on_a_node, plan.place.on_a_node * kinds["program"]
     free, limit = memory.available_bytes()
     whose = "" if ranks == 1 else f" of a rank, {bytes_text(ranks * peak)} of a node of {ranks}"
@@ -233,7 +234,7 @@ def _mesh_lines(
 ) -> list[str]:
     """Return the memory of each mesh of these ranks and, if the plan does not fit, the nearest mesh that does.
 
-    have: bytes of a node for its ranks.
+    have: the bytes of a node for its ranks.
     """
     ranks, program = plan.place.on_a_node, kinds["program"]
     lines = [f"  {'meshes':<28}{'a rank':>12}{'a node':>12}"]

@@ -1,4 +1,4 @@
-"""Number of steps and speed of a planned run, from its own folder or a similar run in the same folder."""
+"""The number of steps and the speed of a planned run, from its own folder or a similar run next to it."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def planned_steps(config: Config, folder: RunFolder) -> int | None:
 
 
 def ends_with_data(config: Config) -> bool:
-    """Return True if the run ends with its data; train.steps is then only the maximum."""
+    """Return True if the run ends with its data. train.steps is then only the upper limit."""
     return config.train.to_data_end and config.data.epochs > 0
 
 
 def _done(folder: RunFolder) -> int | None:
-    """Return the updates of the run as counted by its last start; None if none has ended yet."""
+    """Return the number of updates that the last start of the run counted; None if no start has ended yet."""
     try:
         steps = read_object(folder.summary_file).get("steps")
     except (FormatError, UserError):
@@ -40,7 +40,8 @@ def _done(folder: RunFolder) -> int | None:
 def fraction_of_peak(config: Config, run: RunFolder) -> tuple[float, str]:
     """Return the expected fraction of the measured peak, and its source.
 
-    Only a run with the same width, precision and batch size predicts it: a tiny model reaches far less of the peak.
+    Only a run with the same width, precision and batch size is used, because a tiny model reaches a far smaller
+    fraction.
     """
     for folder in _measured(run):
         saved = _saved(folder)
@@ -53,7 +54,7 @@ def fraction_of_peak(config: Config, run: RunFolder) -> tuple[float, str]:
             UserError,
             OSError,
         ):
-            # A damaged log, perhaps of another run, must not fail a plan.
+            # A damaged log, perhaps of another run, must not make a plan fail.
             continue
         fractions = sorted(one for one in found if isinstance(one, float) and one > 0)
         if fractions:

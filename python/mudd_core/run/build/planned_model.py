@@ -1,4 +1,4 @@
-"""Model and engine of a run, with memory planned and reserved but hardly touched."""
+"""The model and the engine of a run, with memory planned and reserved but hardly touched."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def plan_model(
 ) -> tuple[Model, Engine, dict[str, int]]:
     """Return (model, engine, bytes by kind) with all memory reserved but hardly touched; the weights are zeros.
 
-    model: to train further; it keeps its weights. only: plan only, for any size; such a model cannot run. comm: of the
-    ranks that train it; all make this call. stored: types of the frozen weights; None: from the config. place: of the
-    first rank, for a plan of several ranks.
+    model: a model to train further, which keeps its weights. only: only plan, for any size; such a model cannot run.
+    comm: the communicator of the ranks that train it, which all make this call. stored: the types of the frozen
+    weights; None: from the config. place: the place of rank 0, for a plan of several ranks.
     """
     from mudd_core.data.pipelines import parts_of
     from mudd_core.engine.engine import Engine
@@ -67,7 +67,7 @@ def plan_model(
 
 
 def expert_group(mesh: MeshConfig, comm: Comm | None, place: Place = ALONE) -> _core.ExpertGroup | None:
-    """Return the group of ranks that share the experts; without a comm, that of the first rank of a plan."""
+    """Return the group of ranks that share the experts; without a comm, the group of rank 0 in a plan."""
     if mesh.expert == 1:
         return None
     if comm is not None:
@@ -76,7 +76,7 @@ def expert_group(mesh: MeshConfig, comm: Comm | None, place: Place = ALONE) -> _
 
 
 def spread_of(shape: ModelConfig, config: Config, ranks: Ranks) -> Spread:
-    """Return the distribution over ranks, by the mesh, of a model that is not trained."""
+    """Return the distribution of a model that is not trained over the ranks of the mesh."""
     from mudd_core.engine.cut import Spread
 
     comm = ranks.comm if ranks.world > 1 else None
@@ -87,7 +87,7 @@ def spread_of(shape: ModelConfig, config: Config, ranks: Ranks) -> Spread:
 def cut_of(shape: ModelConfig, config: Config, comm: Comm | None, place: Place = ALONE) -> Cut | None:
     """Return the sharding of a model with mesh.zero=3; None without it, or for one rank.
 
-    comm: of the ranks; None for a plan, which describes the first rank at `place`.
+    comm: the communicator of the ranks; None for a plan, which describes rank 0 at `place`.
     """
     from mudd_core.engine.cut import Cut, whole_names
     from mudd_core.engine.model import Model

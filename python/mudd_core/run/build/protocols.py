@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mudd_core.data.pipelines import Rows
     from mudd_core.data.tokenizers.tokenizer import Tokenizer
 
-Sums = tuple[float, int]  # of a batch: nats, and counted targets
+Sums = tuple[float, int]  # of a batch: (nats, counted targets)
 
 
 def token_mean(sums: Sequence[Sums]) -> float:
@@ -33,7 +33,7 @@ def token_mean(sums: Sequence[Sums]) -> float:
 
 
 def mean_of(config: Config) -> Callable[[Sequence[Sums]], float]:
-    """Return the mean of the config's protocol."""
+    """Return the function that computes the mean of the config's protocol."""
     return partial(mean_loss, protocol_of(config), slots=validation_batch(config) * config.train.seq_len)
 
 
@@ -67,7 +67,7 @@ def batches_of(
 ) -> Iterator[Mapping[str, Array]]:
     """Yield batches (arrays by name) of held-out sequences, up to eval.documents and eval.max_batches.
 
-    records: of the files of the sequences, for a message.
+    records: the number of records in the files, for a message.
     """
     protocol, size, limit = protocol_of(config), validation_batch(config), config.eval.documents
     if not rows.rows:
@@ -87,7 +87,7 @@ def batches_of(
 
 
 def fewer_than_a_batch(config: Config, records: int) -> str:
-    """Return a message that no group of validation files has a whole batch. records: in all files."""
+    """Return the message that no group of validation files has a whole batch. records: the records in all files."""
     return (
         f"expected a whole batch of {validation_batch(config)} records in a group of validation "
         f"files, got {records:,} records in all; lower eval.batch_size (eval_per_device_batch_size "
@@ -134,7 +134,7 @@ def _batches(protocol: str, rows: int, size: int) -> int:
     """Return the number of batches of a validation, at least one."""
     whole = -(-rows // size)
     last = PROTOCOLS[protocol].last
-    if last == "never full":  # batches k with k B < N - B, as in TokenFormer's program
+    if last == "never full":  # the batches k with k B < N - B, as in TokenFormer's program
         whole = -(-(rows - size) // size)
     elif last == "dropped":
         whole = rows // size
@@ -142,7 +142,7 @@ def _batches(protocol: str, rows: int, size: int) -> int:
 
 
 def _first_rows(batches: Iterator[Mapping[str, Array]], rows: int) -> Iterator[Mapping[str, Array]]:
-    """Yield the batches with the targets of later sequences ignored."""
+    """Yield the batches; the targets after the first `rows` sequences are ignored."""
     for batch in batches:
         yield _ignoring(batch, np.arange(len(batch["targets"]))[:, None] >= rows)
         rows -= len(batch["targets"])
@@ -155,7 +155,7 @@ def _first_documents(
     for batch in batches:
         targets = batch["targets"]
         ends = np.cumsum(targets.reshape(-1) == eos_id).reshape(targets.shape)
-        before = ends - (targets == eos_id)  # documents that ended before this target
+        before = ends - (targets == eos_id)  # the number of documents that ended before this target
         yield _ignoring(batch, before >= documents)
         documents -= int(ends[-1, -1])
         if documents <= 0:

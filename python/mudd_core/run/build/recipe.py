@@ -1,4 +1,4 @@
-"""Notes about the text and tokenizer of a published recipe that this run does not have."""
+"""Notes about the text and the tokenizer of a published recipe, if this run uses others."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from mudd_core.config.pipelines import spec_of
 
 
 def recipe_note(config: Config) -> str:
-    """Return lines about what the recipe names, what the run uses instead, and why losses differ.
+    """Return lines about the recipe's text and tokenizer, the ones that the run uses instead, and why losses differ.
 
-    Empty if no recipe is named, or if the user has set data.path and data.tokenizer. Data that are ids need no
-    tokenizer.
+    The list is empty if the config names no recipe, or if the user has set data.path and data.tokenizer. Data without
+    text need no tokenizer.
     """
     data = config.data
     named, used, why, give = [], [], [], []

@@ -1,4 +1,4 @@
-"""The sequences of a run: for training, and batches for validation and test."""
+"""The sequences of a run, for training, and the batches for validation and test."""
 
 from __future__ import annotations
 
@@ -84,9 +84,9 @@ _MATCH = (
 
 
 def no_validation(config: Config, records: int) -> str:
-    """Return a note that a run validates nothing. Raise UserError if one of its fields needs validations.
+    """Return a note that the run cannot validate. Raise UserError if one of its fields needs validations.
 
-    records: of its validation files, which have no whole batch.
+    records: the records of the validation files, which have no whole batch.
     """
     data, needs = config.data, ""
     if config.train.save_policy == "best":

@@ -27,8 +27,9 @@ def shared_data(
     ranks: Ranks,
     before_build: Callable[[], None] | None = None,
 ) -> Prepared:
-    """Return the data of a run: one rank builds the cache, others use its files if they see them; equal on all
-    ranks.
+    """Return the data of a run, which are equal on all ranks.
+
+    One rank builds the cache. The other ranks use its files if they can read them.
     """
     shown = None if ranks.first else (lambda *_: None)  # callback for the progress of a build
     text: Prepared = ranks.in_turn(
@@ -41,7 +42,7 @@ def shared_data(
 def add_text(
     components: Components, config: Config, fingerprint: str | None = None, ranks: Ranks | None = None
 ) -> Components:
-    """Return the components with the config's text; raise UserError if the model's vocabulary is too small."""
+    """Return the components with the config's text. Raise UserError if the model's vocabulary is too small."""
     from mudd_core.data import pipelines
 
     text = shared_data(pipelines.prepare, config, fingerprint, ranks or Ranks())
@@ -117,5 +118,5 @@ def with_steps(config: Config, fingerprint: str | None, ranks: Ranks) -> Config:
         )
     steps = train.epochs * (rows // train.batch_size)
     if isinstance(found, PackedRows) and config.data.epochs == train.epochs:
-        steps = found.batches(train.epochs)  # including the last batch of each worker
+        steps = found.batches(train.epochs)  # includes the last batch of each worker
     return dataclasses.replace(config, train=dataclasses.replace(train, steps=steps))

@@ -41,7 +41,7 @@ def asked_tokenizer(name: str, config: Config, vocab_size: int) -> Tokenizer:
 def text_bytes_per_target(
     tokenizer: Tokenizer, batches: Iterable[Mapping[str, npt.NDArray[np.int32]]]
 ) -> float:
-    """Return the bytes of decoded text for each counted target of the batches; the end of a document has no bytes."""
+    """Return the bytes of decoded text per counted target of the batches; the end of a document has no bytes."""
     decoded, size, count = tokenizer.stream(), 0, 0
     for batch in batches:
         targets = batch["targets"]
@@ -57,14 +57,14 @@ def text_bytes_per_target(
 
 
 def end_ids(folder: Path) -> list[int]:
-    """Return the end tokens in generation_config.json of a folder; none without the file."""
+    """Return the ids of the end tokens in a folder's generation_config.json; none without the file."""
     named = object_in(folder / "generation_config.json").get("eos_token_id")
     found = named if isinstance(named, list) else [named]
     return [number for number in found if isinstance(number, int) and not isinstance(number, bool)]
 
 
 def for_prompts(tokenizer: Tokenizer, config: Config, run: RunFolder) -> Tokenizer:
-    """Return the tokenizer for prompts of a run; it encodes as transformers does if it came with imported weights."""
+    """Return the tokenizer for prompts of a run. With imported weights, it encodes as transformers does."""
     named = Path(config.data.tokenizer)
     place = named if named.name == IMPORTED else run.imported_folder
     if not place.is_dir() and not spec_of(config.data.pipeline).conversations:
@@ -75,7 +75,7 @@ def for_prompts(tokenizer: Tokenizer, config: Config, run: RunFolder) -> Tokeniz
 
 
 def own_tokenizer(config: Config, run: RunFolder) -> Tokenizer | None:
-    """Return the tokenizer of a run for its prompts; None for data that are ids, or if its files are missing."""
+    """Return the tokenizer of a run for its prompts; None for data without text, or if its files are missing."""
     found = _kept_tokenizer(config, run)
     return None if found is None else for_prompts(found, config, run)
 
@@ -108,7 +108,7 @@ def has_text(config: Config) -> bool:
 
 
 def run_template(config: Config, run: RunFolder, tokenizer: Tokenizer) -> ChatTemplate | None:
-    """Return the template of a chat run, from its cache if that exists; None if it is lost."""
+    """Return the template of a chat run, from the cache if it exists; None if the template is lost."""
     if not spec_of(config.data.pipeline).conversations:
         return None
     name = f"chat-{data_fingerprint(read_facts(run))}"
@@ -117,11 +117,11 @@ def run_template(config: Config, run: RunFolder, tokenizer: Tokenizer) -> ChatTe
             return found
     try:
         return find_template(config.data, tokenizer)
-    except (UserError, FormatError):  # its file is missing
+    except (UserError, FormatError):  # the template's file is missing
         return None
 
 
 def run_turn_end(config: Config, run: RunFolder, tokenizer: Tokenizer) -> TurnEnd | None:
-    """Return how the template of a chat run ends an answer; None for other runs, or if its template is lost."""
+    """Return how the template of a chat run ends an answer; None for other runs, or if the template is lost."""
     template = run_template(config, run, tokenizer)
     return None if template is None else turn_end(template, tokenizer)

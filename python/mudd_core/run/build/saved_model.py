@@ -1,4 +1,4 @@
-"""The data and the model of a run that another command reads, from one of its checkpoints."""
+"""The data and the model of a run, for commands that read the run from one of its checkpoints."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 def load_run(
     config: Config, folder: RunFolder, step: int | None = None, ranks: Ranks | None = None
 ) -> tuple[Prepared, Model, int]:
-    """Return (data, model, step) of a run's newest checkpoint, or of one step. ranks: see model_of_run."""
+    """Return (data, model, step) of a run's newest checkpoint, or of one step. ranks: as in model_of_run."""
     ranks = ranks or Ranks()
     facts = _ready(config, folder, ranks)
     text = shared_data(pipelines.prepare, config, data_fingerprint(facts) or None, ranks)
@@ -85,9 +85,9 @@ def model_of_run(
 ) -> tuple[Model, int]:
     """Return (model, step) of a run's newest checkpoint, or of one step, without reading text or taking a lock.
 
-    vocab_size: of the run's tokenizer; 0: from run.json. precision: by default that of the run. ranks: they share the
-    model by config.mesh, each reads its part, and all make this call. Raise UserError if there is no checkpoint yet; a
-    newer one that fails verification causes a warning on standard error.
+    vocab_size: the size for the run's tokenizer; 0: from run.json. precision: by default the run's precision. ranks:
+    config.mesh shards the model across them; each reads its part, and all make this call. Raise UserError if there is
+    no checkpoint yet. A newer checkpoint that fails verification causes a warning on stderr.
     """
     ranks = ranks or Ranks()
     facts, checkpoints = read_facts(folder), Checkpoints(folder)
@@ -127,14 +127,14 @@ def model_of_run(
 
 
 def _types(config: Config, checkpoints: Checkpoints, step: int | None) -> dict[str, str]:
-    """Return the types of the run's tensors if they matter; raise UserError if there is no checkpoint."""
+    """Return the types of the run's tensors if they are needed; raise UserError if there is no checkpoint."""
     if not checkpoints.steps():
         raise UserError(f"[workdir] {checkpoints.run} has no checkpoint yet; train first")
     if not config.trained:
         return {}
     try:
         return checkpoints.types_of(step) if step is not None else checkpoints.types() or {}
-    except (FormatError, OSError):  # reported when the weights are read
+    except (FormatError, OSError):  # the error is raised when the weights are read
         return {}
 
 

@@ -1,4 +1,4 @@
-"""Shared memory of a node: a check that it is large enough for its ranks, and the alternative."""
+"""The shared memory of a node: a check that it is large enough for the ranks, and the alternative."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from mudd_core.run.build.memory_plan import MemoryPlan
 from mudd_core.run.build.place import Place
 from mudd_core.run.ranks.ranks import Ranks
 
-WINDOW = 64 * MIB  # minimum size of weights, and of packed weights (node_memory.h)
+WINDOW = 64 * MIB  # smallest size of shared weights, and of shared packed weights (node_memory.h)
 
 
 def fit_node(plan: MemoryPlan, ranks: Ranks) -> str:
-    """Make every rank a separate node if a node has too little shared memory; return a warning then, else "".
+    """Make every rank a separate node if a node has too little shared memory; return a warning in this case, else "".
 
-    All ranks call it before the model is created. plan: of a node with shared memory.
+    All ranks must call this before the model is created. plan: the plan for a node with shared memory.
     """
     comm = ranks.comm
     if comm is None or comm.node_size == 1:

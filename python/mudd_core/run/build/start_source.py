@@ -1,4 +1,4 @@
-"""Sources of initial weights: another run's checkpoint, or safetensors; found, checked and read."""
+"""Sources of initial weights: another run's checkpoint, or safetensors. They are found, checked and read."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ _WHAT = "[start] load_parameters_path"
 class Source:
     """Initial weights, read one tensor at a time.
 
-    config: of their run, if known; state: True if moments are included. step: of the checkpoint; 0 for weights only.
+    config: the config of their run, if known. state: True if moments are included. step: the step of the checkpoint; 0
+    for weights only.
     """
 
     path: Path
@@ -49,7 +50,7 @@ _THEIRS = re.compile(r"checkpoint_(\d+)|\d+")  # names of step folders in the or
 
 
 def step_folder(path: Path) -> Path:
-    """Return our step folder for a path in an original program's form: `checkpoints/7[/items]`, `checkpoint_7`.
+    """Return mudd_core's step folder for a path in an original program's form: `checkpoints/7[/items]`, `checkpoint_7`.
 
     Other paths, and existing ones, are returned unchanged.
     """
@@ -63,7 +64,7 @@ def step_folder(path: Path) -> Path:
 
 
 def run_and_step(path: Path, state: bool) -> tuple[RunFolder | None, int]:
-    """Return (work directory, step or -1 for the newest) of `path`; (None, -1) for safetensors."""
+    """Return (work directory, step or -1 for the newest) for `path`; (None, -1) for safetensors."""
     run, step = RunFolder.holding(path)
     if run.checkpoint_folder.is_dir():
         return run, -1 if step is None else step
@@ -76,7 +77,7 @@ def run_and_step(path: Path, state: bool) -> tuple[RunFolder | None, int]:
 
 
 def check_source(path: str | Path, *, state: bool = False) -> None:
-    """Raise UserError if read_source could not read `path`; reads no tensor."""
+    """Raise UserError if read_source could not read `path`. No tensor is read."""
     path = step_folder(local(path, _WHAT))
     if not path.exists():
         raise UserError(
@@ -95,9 +96,10 @@ def check_source(path: str | Path, *, state: bool = False) -> None:
 
 
 def stored_shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """Return the shapes by name of read_source's tensors at a path accepted by check_source; verifies nothing.
+    """Return the shapes of the tensors that read_source would read, by name. The files are not verified.
 
-    Empty if the newest manifest cannot be read: a training run may have replaced it.
+    path: must pass check_source. The result is empty if the newest manifest cannot be read, because a training run may
+    have replaced it.
     """
     run, step = run_and_step(path, False)
     try:
@@ -112,7 +114,7 @@ def stored_shapes(path: Path) -> dict[str, tuple[int, ...]]:
 
 
 def _is_ours(path: Path) -> bool:
-    """Return True if a path is a work directory of this program, a step of one, or a weights file."""
+    """Return True if a path is a work directory of mudd_core, a step of one, or a weights file."""
     return path.is_file() or RunFolder(path).holds_run or (path / MANIFEST).is_file()
 
 
@@ -121,7 +123,7 @@ def read_source(
 ) -> Source:
     """Read a work directory (its newest checkpoint), a `step-<n>` folder, or safetensors (only weights).
 
-    state: include the optimizer's moments; raise UserError if there are none. comm: all ranks call this and verify the
+    state: include the optimizer's moments; raise UserError if there are none. comm: all ranks call this, and verify the
     step together. warns: print a warning that safetensors have no checksums.
     """
     from mudd_core.run.store.json_files import read_saved_config
@@ -144,7 +146,7 @@ def read_source(
 def fetch_start(config: Config) -> None:
     """Download the run in a bucket named by start.load_parameters_path; do nothing for other paths.
 
-    Raise UserError if no run of this program is there.
+    Raise UserError if it has no run of mudd_core.
     """
     url = readable(config.start.load_parameters_path, config.storage.map)
     if not is_bucket(url):
@@ -154,7 +156,7 @@ def fetch_start(config: Config) -> None:
         names = RemoteFiles(run, _WHAT).names("")
     except UserError:
         raise
-    except Exception as error:  # credentials or network failed
+    except Exception as error:  # missing credentials and the network raise many types
         raise unreachable(run, _WHAT, error) from None
     if CONFIG not in names:
         if READER_STATE in {*names, *RemoteFiles(run, _WHAT).names(CHECKPOINTS)}:
@@ -168,18 +170,19 @@ def fetch_start(config: Config) -> None:
 
 
 def _run_url(url: str) -> str:
-    """Return the work directory of the step named by a URL, in our form or an original program's; else the URL."""
+    """Return the work directory of the step that a URL names, in mudd_core's or a program's form; else the URL."""
     plain = url.rstrip("/").removesuffix("/items")
     folder, _, name = plain.rpartition("/")
     theirs = _THEIRS.fullmatch(name)
     in_steps = folder.endswith(f"/{CHECKPOINTS}") and (theirs is not None or step_of(name) is not None)
-    if in_steps or (theirs is not None and theirs[1]):  # `checkpoint_7` may be a name inside the run's folder
+    # `checkpoint_7` may also be the name of a file in the run's folder
+    if in_steps or (theirs is not None and theirs[1]):
         return folder.removesuffix(f"/{CHECKPOINTS}")
     return url.rstrip("/").removesuffix(f"/{CHECKPOINTS}")
 
 
 def start_path(config: Config) -> Path:
-    """Return the local path of start.load_parameters_path: mapped, of a mirrored run, or of a step."""
+    """Return the local path of start.load_parameters_path: a mapped path, a mirrored run, or a step."""
     path = readable(config.start.load_parameters_path, config.storage.map)
     return step_folder(local(path, _WHAT))
 
@@ -192,9 +195,9 @@ def base_path(config: Config, folder: RunFolder | None) -> Path:
 
 
 def check_start(config: Config, folder: RunFolder | None = None) -> None:
-    """Raise UserError if a run cannot start from config.start; reads no tensor.
+    """Raise UserError if a run cannot start from config.start. No tensor is read.
 
-    folder: of the run, which may have started with adapters of a base.
+    folder: the folder of the run, which may have started with adapters of a base.
     """
     if not config.start.load_parameters_path:
         return

@@ -1,4 +1,4 @@
-"""The tokenizer of a run that starts from other weights: the source's, or one with the same ids."""
+"""The tokenizer of a run that starts from other weights: the source's tokenizer, or one with the same ids."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _JSON = "tokenizer.json"
 class SourceTokenizer:
     """The tokenizer of loaded weights. name: value of data.tokenizer.
 
-    kept: the file is in a token cache or work directory, which may be removed, so a new run copies it.
+    kept: the file is in a token cache or work directory. A new run copies it, because the folder may be removed.
     """
 
     found: TokenizerSource
@@ -45,8 +45,8 @@ class SourceTokenizer:
 def with_source_tokenizer(config: Config, folder: RunFolder | None) -> tuple[Config, str, str]:
     """Return the config with the tokenizer of start.load_parameters_path, a line for the user, and a warning.
 
-    data.tokenizer=bpe means the source's tokenizer. A named tokenizer must have the same ids, else raise UserError
-    (start.force allows it). folder: of the new run, for a copy of a tokenizer from a cache; None: do not copy.
+    data.tokenizer=bpe means the source's tokenizer. Raise UserError if the config names a tokenizer with other ids,
+    unless start.force is set. folder: of the new run, for a copy of a tokenizer from a cache; None: do not copy.
     """
     data = config.data
     if not config.start.load_parameters_path or config.start.force or spec_of(data.pipeline).ids_alone:
@@ -59,7 +59,7 @@ def with_source_tokenizer(config: Config, folder: RunFolder | None) -> tuple[Con
             require_same_ids(path, source, own, data.tokenizer, ", or set start.force=true")
         return config, "", ""
     text = _prepared(config)
-    if text is not None and text.tokenizer is None:  # ids of a user's reader
+    if text is not None and text.tokenizer is None:  # ids from a user's reader
         return config, "", ""
     if source is None:
         return config, "", _unknown(config)
@@ -75,7 +75,7 @@ def require_same_ids(
 ) -> None:
     """Raise UserError if the tokenizer of data.tokenizer has other ids than the tokenizer of the weights.
 
-    way_out: remedy in the message, if it is not to omit data.tokenizer.
+    way_out: the remedy in the message; by default, to leave out data.tokenizer.
     """
     if not same_ids(source.found, own):
         raise UserError(
@@ -94,7 +94,7 @@ def same_ids(one: TokenizerSource, other: TokenizerSource) -> bool:
 
 
 def _model(tokenizer: TokenizerSource) -> object:
-    """Return the vocabulary and merges of a tokenizer.json, independent of its formatting."""
+    """Return the vocabulary and merges of a tokenizer.json, independently of its formatting."""
     content = json.loads(tokenizer.data)
     return content.get("model") if isinstance(content, dict) else None
 
@@ -149,7 +149,7 @@ def _keep(tokenizer: TokenizerSource, folder: RunFolder) -> str:
 def tokenizer_of(config: Config) -> SourceTokenizer | None:
     """Return the tokenizer of start.load_parameters_path; None if it is unknown."""
     if is_bucket(readable(config.start.load_parameters_path, config.storage.map)):
-        return None  # a plan downloads nothing
+        return None  # a plan does not download anything
     path = start_path(config)
     run, _ = run_and_step(path, False)
     if run is None:
@@ -167,8 +167,8 @@ def tokenizer_of(config: Config) -> SourceTokenizer | None:
     if name == TRAINED:
         return _trained(config, saved, fingerprint) if fingerprint else None
     if name == "bytes" and not fingerprint and saved.model.vocab_size != 257:
-        return None  # an import of only the weights
-    moved = run.path / Path(name).name  # the folder has been moved since it was saved
+        return None  # the source is an import of only the weights
+    moved = run.path / Path(name).name  # the folder may have been moved since it was saved
     if not Path(name).exists() and moved.exists():
         name = str(moved.absolute())
     kept = Path(name).is_file() and run.path.resolve() in Path(name).resolve().parents
@@ -193,7 +193,7 @@ def _trained(config: Config, saved: Config, fingerprint: str) -> SourceTokenizer
 
 
 def _or_lost(config: Config, find: Callable[[], Found]) -> Found | None:
-    """Return the source's data or tokenizer; if lost, None for a named tokenizer, UserError for data.tokenizer=bpe."""
+    """Return the source's data or tokenizer. If it is lost, return None, or raise UserError with data.tokenizer=bpe."""
     try:
         return find()
     except UserError as error:

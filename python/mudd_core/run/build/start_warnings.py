@@ -1,4 +1,4 @@
-"""Warnings at the start of a run about settings that the user may not have intended."""
+"""Warnings at the start of a run about settings that the user probably did not intend."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def of_files(text: Prepared) -> list[str]:
 
 
 def _tokens_of_an_epoch(config: Config, text: Prepared) -> int:
-    """Return the tokens of one pass; for packed examples, all positions of their sequences, including padding."""
+    """Return the tokens of one pass; packed examples count with all positions of their sequences, including padding."""
     if config.data.pipeline != "chat":
         return text.train_tokens
     return text.rows("train", row_shape(config)).rows * config.train.seq_len
@@ -74,7 +74,7 @@ def many_epochs(config: Config, steps: int, there: int, about: str = "") -> list
     train = config.train
     read = steps * train.batch_size * train.seq_len
     epochs = read / there if there else 0.0
-    if epochs <= MANY_EPOCHS or train.epochs:  # a typed number of epochs is intended
+    if epochs <= MANY_EPOCHS or train.epochs:  # a number of epochs that the user set is intended
         return []
     return [
         f"[data] the run reads {read:,} tokens, but the text has only {about}{there:,}, so it is read "
@@ -83,7 +83,7 @@ def many_epochs(config: Config, steps: int, there: int, about: str = "") -> list
 
 
 def of_text(config: Config, text: Prepared) -> list[str]:
-    """Return warnings about a text that is small for the run, and a vocabulary smaller than the config's."""
+    """Return warnings about a text that is small for the run, and a vocabulary that is smaller than the config's."""
     found = many_epochs(config, config.train.steps, _tokens_of_an_epoch(config, text))
     if (
         text.tokenizer is not None

@@ -1,4 +1,4 @@
-"""Types of a run's frozen weights: from its checkpoints, or from train.frozen_dtype."""
+"""The types of a run's frozen weights, from its checkpoints or from train.frozen_dtype."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StoredTypes:
-    """Types of weights by name, from a run's checkpoints or its initial weights; empty for random weights.
+    """The types of weights by name, from a run's checkpoints or its initial weights; empty for random weights.
 
-    resumed: they come from the run's own checkpoints. base: local path of the base of adapters.
+    resumed: the types come from the run's own checkpoints. base: the local path of the base of adapters.
     """
 
     found: Mapping[str, str]
@@ -34,14 +34,17 @@ class StoredTypes:
     base: Path | None = None
 
     def of(self, shape: ModelConfig, config: Config) -> dict[str, str]:
-        """Return "bfloat16" or "float16" by name for frozen weights that are not fp32 (Model's `stored`)."""
+        """Return "bfloat16" or "float16" by name for frozen weights that are not fp32 (`stored` of Model)."""
         if not config.trained:
             return {}
         store = _booked(shape, config)
         return frozen_types(store, config, self.found, self.resumed)
 
     def lent(self, shape: ModelConfig, config: Config) -> dict[str, Array]:
-        """Return frozen weights that stay in the base's file; none with PiSSA, which subtracts adapters from them."""
+        """Return the frozen weights that stay in the base's file.
+
+        With PiSSA there are none, because it changes the weights.
+        """
         if self.base is None or config.lora.init == "pissa":
             return {}
         store = _booked(shape, config)
@@ -50,13 +53,13 @@ class StoredTypes:
 
 
 def stored_in(config: Config, checkpoints: Checkpoints | None = None) -> StoredTypes:
-    """Return the types in the run's own checkpoints, if it has any, else in its initial weights.
+    """Return the types in the run's own checkpoints; without checkpoints, the types in its initial weights.
 
     Only headers and manifests are read, and only if weights are frozen.
     """
     if not config.trained:
         return StoredTypes({}, False)
-    own = checkpoints if config.tune.method != "lora" else None  # its checkpoints contain only adapters
+    own = checkpoints if config.tune.method != "lora" else None  # checkpoints of LoRA contain only adapters
     found = None if own is None else own.types()
     if found is not None:
         return StoredTypes(found, True)
@@ -68,7 +71,7 @@ def stored_in(config: Config, checkpoints: Checkpoints | None = None) -> StoredT
 
 
 def types_note(model: Model, config: Config, checkpoints: Checkpoints | None) -> str:
-    """Return a note on the weights of a new model stored in 16 bits; an empty string if there are none."""
+    """Return a note about the weights of a new model that are stored in 16 bits; empty if there are none."""
     note = stored_note(model.store)
     fresh = checkpoints is None or not checkpoints.steps()
     rounds = note and fresh and not config.start.load_parameters_path
@@ -87,7 +90,7 @@ def require_types(model: Model, config: Config) -> None:
 
 
 def _booked(shape: ModelConfig, config: Config) -> _core.ParamStore:
-    """Return the parameter store of a run's model, without memory."""
+    """Return the parameter store of a run's model, planned without memory."""
     from mudd_core.engine.model import Model
 
     return Model(shape, booked_only=True, lora=lora_of(config)).store
@@ -110,5 +113,5 @@ def _types_of_source(source: Path) -> dict[str, str]:
         if step < 0:
             return Checkpoints(run).types() or {}
         return Checkpoints(run).types_of(step)
-    except (FormatError, OSError):  # reported when the weights are read
+    except (FormatError, OSError):  # the error is raised when the weights are read
         return {}

@@ -40,7 +40,7 @@ def asked_run(
     run_copies(run)
     found = read_saved_config(run)
     if Checkpoints(run).newest() >= found.train.stop_at:
-        found = replace_path(found, "train.stop_at", 0)  # the run has stopped at that step already
+        found = replace_path(found, "train.stop_at", 0)  # the run has already stopped at that step
     return found, path
 
 

@@ -13,17 +13,18 @@ class Clock:
     ) -> None:
         """Store the schedule. start: train.period_start.
 
-        eval_tokens_per_step_token: tokens of a validation over tokens of a step, to guess the first validation's time.
+        eval_tokens_per_step_token: tokens of a validation divided by tokens of a step, to guess the time of the first
+        one.
         """
         self._steps, self._start = steps, start
         self._every = {"eval": eval_every, "save": save_every}
-        self._step_seconds = math.nan  # exponential moving average
+        self._step_seconds = math.nan  # an exponential moving average
         self._last: dict[str, float] = {}
         self._eval_ratio = eval_tokens_per_step_token
 
     def took_step(self, seconds: float) -> None:
         """Record the time of one more step."""
-        # The first step also plans the graph and touches memory, so the second replaces its time.
+        # The first step also plans the graph and touches memory, so the second step's time replaces it.
         known = self._step_seconds
         if math.isnan(known) or not self._last.get("warm"):
             self._last["warm"] = 0.0 if math.isnan(known) else 1.0
@@ -55,7 +56,7 @@ class Clock:
 
     def _left_at(self, step: int, due: int, step_seconds: float) -> float:
         """Return the seconds after update `step`. due: the first step whose validation and save are still to come."""
-        # A forward pass is about a third of a step.
+        # A forward pass takes about a third of a step.
         eval_seconds = self._last.get("eval", self._eval_ratio * step_seconds / 3)
         save_seconds = self._last.get("save", 0.0)
         return (

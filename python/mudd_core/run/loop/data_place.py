@@ -21,7 +21,7 @@ def place_of(rows: Rows | None, batch: int) -> JsonObject:
     cursor = rows.cursor(batch) if isinstance(rows, Cursored) else None
     if cursor is None:
         return {}
-    plain: JsonObject = json.loads(json.dumps(cursor))  # the same types as after reading a checkpoint
+    plain: JsonObject = json.loads(json.dumps(cursor))  # the types are the same as after reading a checkpoint
     return {MEMBER: plain}
 
 

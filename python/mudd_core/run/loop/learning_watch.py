@@ -13,13 +13,13 @@ from mudd_core.run.records.facts import WINDOW, guessing_loss, guessing_text
 from mudd_core.run.store.metrics import RecordedValidations
 
 SETTLED = 20  # updates before a loss is compared, if the warm-up is shorter
-# The logits of an untrained model are not all equal, so its loss may exceed the loss of guessing by this (nats).
+# The logits of an untrained model are not all equal, so its loss may exceed the loss of guessing by this many nats.
 UNTRAINED = 1.0
 _RATE = "lower optim.lr or raise optim.warmup_steps"
 
 
 class LearningWatch:
-    """A check for losses above the loss of guessing, gradients of exactly 0, and batches without targets.
+    """Checks for losses above the loss of guessing, gradients of exactly 0, and batches without targets.
 
     Each kind of problem is reported once. warnings: the messages so far.
     """
@@ -31,7 +31,7 @@ class LearningWatch:
         self._vocabulary, self._warn = vocabulary, warn
         self._settled = max(config.optim.warmup_steps, SETTLED)
         self._random = spec_of(config.data.pipeline).endless  # nothing can be learned from random tokens
-        self._losses: deque[tuple[int, float]] = deque(maxlen=WINDOW)  # of logged updates
+        self._losses: deque[tuple[int, float]] = deque(maxlen=WINDOW)  # (step, loss) of the logged updates
         self._targets: deque[int] = deque(maxlen=WINDOW)  # targets of each batch that are in the loss
         self._validation: Validation | None = None
         self._warned: set[str] = set()
@@ -44,7 +44,7 @@ class LearningWatch:
 
     def took_step(self, record: StepRecord, *, logged: bool) -> None:
         """Check an update, which may have been skipped, and warn if the run does not learn."""
-        while self._losses and self._losses[-1][0] >= record.step:  # after a rewind
+        while self._losses and self._losses[-1][0] >= record.step:  # drop updates that a rewind has undone
             self._losses.pop()
         self._targets.append(record.targets)
         if len(self._targets) == WINDOW:

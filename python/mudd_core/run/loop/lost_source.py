@@ -17,7 +17,7 @@ Result = TypeVar("Result")
 
 
 class SourceLostError(SaveError):
-    """The error of a batch that could not be read (exit code 74); the run is complete up to the step before."""
+    """The error of a batch that could not be read (exit code 74). The run is complete up to the previous step."""
 
 
 def pause(seconds: float) -> None:
@@ -28,7 +28,7 @@ def pause(seconds: float) -> None:
 
 
 class LostSource:
-    """A reader that retries when data files are unreachable: `retries` times, after 1, 2, 4 and so on seconds."""
+    """Retries a read while data files are unreachable: `retries` times, after 1, 2, 4 and so on seconds."""
 
     def __init__(
         self,

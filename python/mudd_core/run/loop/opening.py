@@ -1,4 +1,4 @@
-"""The opening of a run: work directory, config to train, log, model and data."""
+"""The opening of a run: its work directory, the config to train, the log, the model and the data."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def open_run(
         ranks.together(lambda: refuse_cut_growth(config, ranks.nodes))
         config, said, warned = _with_source_tokenizer(config, store, ranks)
     fingerprint = data_fingerprint(store.saved_facts()) if store else ""
-    if not fingerprint:  # at the first start, train.epochs becomes train.steps
+    if not fingerprint:  # true at the first start, at which train.epochs becomes train.steps
         config = _kept(with_steps(config, None, ranks), store)
     journal = Journal(history)
     screen = Screen(progress or Progress(quiet=True), config.train, waits=has_own_start(config))
@@ -103,7 +103,7 @@ def open_run(
 
 
 def _style_facts(run: Session, fields: Mapping[str, object]) -> RunFacts:
-    """Return the facts of a run that a style reads."""
+    """Return the facts about a run that a log style reads."""
     parts = run.components
     return RunFacts(
         run.config,
@@ -193,7 +193,7 @@ def _store(workdir: str | Path | RunStore | None, ranks: Ranks, mounts: str) -> 
 
 
 def _with_source_tokenizer(config: Config, store: RunStore | None, ranks: Ranks) -> tuple[Config, str, str]:
-    """Use the source's tokenizer if a run starts from other weights.
+    """Return the config with the source's tokenizer if a run starts from other weights.
 
     Return the config, a line for the user and a warning; both may be empty.
     """

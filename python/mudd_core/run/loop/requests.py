@@ -15,7 +15,7 @@ class Requests:
     """The requests from signals, the STOP file and other ranks.
 
     A single process checks them when the loop calls. Several ranks exchange them with the totals of a step, without an
-    extra message, or by `agree`; so all ranks stop at the same step.
+    extra message, or by `agree`. All ranks therefore stop at the same step.
     """
 
     def __init__(self, ranks: Ranks, store: RunStore | None, train: TrainConfig) -> None:
@@ -24,9 +24,9 @@ class Requests:
 
     def begin(self) -> None:
         """Drop earlier requests, at the start of a loop."""
-        self._own: str | None = None  # why this rank requests a stop
+        self._own: str | None = None  # the reason why this rank requests a stop
         self._agreed: str | None = None
-        self.decided: str | None = None  # why all ranks stop, once that is known
+        self.decided: str | None = None  # the reason why all ranks stop, once it is decided
         self._save = False
 
     def flags(self) -> int:

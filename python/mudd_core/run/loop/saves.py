@@ -1,4 +1,4 @@
-"""The load and the saves of a run: weights go from the work directory to the engine at the start, and back."""
+"""The load and the saves of a run: weights go from the work directory to the engine at the start, later back."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Saves:
         note = run.store.record_bits(bits_facts(run.config.train.precision), found.step if found else 0)
         run.store.keep_files(run.components.tokenizer_files())
         if found is None:
-            self._recall(run.store.validations(0))  # from an earlier start that saved no step
+            self._recall(run.store.validations(0))  # entries of an earlier start that saved no step
             run.journal.started(_job(run))
             run.journal.began(0, run.components.documents)
             return False
@@ -71,7 +71,9 @@ class Saves:
     def begin_from_source(self) -> None:
         """Load the weights that config.start names; with keep_step, continue at their step and save it."""
         run = self._run
-        if (base := run.components.base) is not None:  # its weights were loaded when the model was built
+        if (
+            base := run.components.base
+        ) is not None:  # the weights of a base were loaded when the model was built
             base.settle(run.components.model, fresh=True)
             run.ranks.barrier()
             run.journal.said(base.note)
@@ -84,7 +86,10 @@ class Saves:
             self.save()
 
     def _started(self) -> tuple[str, Source]:
-        """Call start_from. Each rank raises if the source does not fit the model; together they report it once."""
+        """Call start_from.
+
+        Each rank raises if the source does not fit the model; together they report the error once.
+        """
         run = self._run
         try:
             return start_from(run.config, run.engine, run.components.model, run.ranks.comm)
@@ -152,7 +157,7 @@ def require_finite(parts: list[StatePart]) -> None:
         if part.array.dtype.kind in "iu":  # counts, and the bits of bf16 moments, which each update checks
             continue
         values = dtypes.as_float32(part.array).reshape(-1)
-        # A sum needs no memory and is NaN or infinite if an element is. It may also overflow, so check elements then.
+        # A sum needs no memory, and is NaN or infinite if an element is. It may also overflow, so check elements then.
         with np.errstate(over="ignore", invalid="ignore"):
             if np.isfinite(np.sum(values, dtype=np.float32)):
                 continue

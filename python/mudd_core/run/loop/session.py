@@ -31,7 +31,7 @@ class Session:
         ranks: Ranks,
         fingerprint: str | None,
     ) -> None:
-        """Read the data if there is a work directory. fingerprint: of the token cache at the run's first start."""
+        """Read the data if there is a work directory. fingerprint: the token cache's, at the first start of the run."""
         self.config, self.components = config, components
         self.store, self.journal, self.ranks = store, journal, ranks
         self._warn()
@@ -58,7 +58,7 @@ class Session:
 
     @property
     def together(self) -> bool:
-        """True if ranks need each other's weights, and so run each graph together."""
+        """True if ranks need each other's weights, and therefore run each graph together."""
         return self.config.mesh.runs_together(self.ranks.world)
 
     def end_here(self) -> None:

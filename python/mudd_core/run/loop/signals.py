@@ -76,8 +76,8 @@ def interrupt_later() -> Iterator[None]:
     """Let Ctrl-C inside the block request a stop, and raise KeyboardInterrupt only when the block ends.
 
     This is for notebooks and programs without `handlers`. An interrupt between the update of the weights and the step
-    counter would make the trainer repeat a step. It does nothing outside the main thread, or if the program has its
-    own handler of SIGINT.
+    counter would make the trainer repeat a step. This function does nothing outside the main thread, or if the program
+    has its own handler of SIGINT.
     """
     ours = threading.current_thread() is threading.main_thread()
     if not ours or _taken or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:

@@ -29,11 +29,11 @@ class RunState:
         self.step_done = self.saved_step = 0
         self._extra_saves = save_steps(train.save_at)
         self.guard = UpdateGuard(train)
-        self.unlogged: StepRecord | None = None  # the last update, if it is not logged
+        self.unlogged: StepRecord | None = None  # the last update, if it has no log entry yet
         self.last_validation: Validation | None = None
         self.validations = Validations()
         self._saved_best: tuple[float, int] | None = None  # best validation in the checkpoint
-        self._last_loss: float | None = None  # None: not finite, or no step yet
+        self._last_loss: float | None = None  # None if the loss was not finite, or before the first update
         self._earlier_seconds = 0.0
         self._begin = time.perf_counter()
         self._train_seconds = 0.0
@@ -207,7 +207,7 @@ class RunState:
         """Load the recorded validations up to this step, after `restore` or `go_back`."""
         self.last_validation = recorded.last
         self.validations = Validations(recorded.losses)
-        if self.validations.best is None and self._saved_best is not None:  # metrics.jsonl is gone
+        if self.validations.best is None and self._saved_best is not None:  # metrics.jsonl is missing
             loss, step = self._saved_best
             self.validations.add(step, loss)
 

@@ -50,7 +50,8 @@ class TrainingLoop:
         while not self._is_over(last):
             with self._trace.step(state.step_done):
                 record = self._update(settle)
-            if record is None or record.step > state.step_done:  # dropped, or gone back to a checkpoint
+            # the update was dropped, or the run has gone back to a checkpoint
+            if record is None or record.step > state.step_done:
                 continue
             logged, left = logs_step(self._run.config, record.step), state.clock.seconds_left(record.step)
             self._run.journal.took_step(record, logged=logged, seconds_left=left)

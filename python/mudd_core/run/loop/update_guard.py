@@ -1,4 +1,4 @@
-"""The rules for bad updates: those with values that are not finite or with spikes are skipped; a streak is rewound.
+"""The rules for bad updates. Updates with spikes or with values that are not finite are skipped; a streak is rewound.
 
 All decisions depend only on the checkpoint's state and on the batches, so a replay makes the same ones.
 """
@@ -16,14 +16,14 @@ from mudd_core.config import TrainConfig
 from mudd_core.run.records.engine import StepReport, kept
 from mudd_core.run.records.events import Rewind
 
-WINDOW = 128  # the last updates that were not skipped; the spike rule compares with them
+WINDOW = 128  # number of accepted updates with which the spike rule compares
 SIGMAS = 6.0
 
 
 class UpdateGuard:
     """The skips, spikes and rewinds of a run, and its position in the order of batches.
 
-    anchor: the newest checkpoint that train.save_every requested. Checkpoints of a stop or of SIGUSR2 do not count, so
+    anchor: the newest checkpoint that train.save_every requested. Checkpoints of a stop or of SIGUSR2 are not used, so
     a stop changes no bit of a run that rewinds. spoilt: the engine's state has values that are not finite.
     """
 

@@ -115,7 +115,7 @@ class Recovery:
         """Load the anchor checkpoint, and leave out the batches from there to update `step`."""
         guard, store = self._guard, self._store
         assert store is not None and guard.anchor is not None
-        guard.spoilt = True  # until all state is loaded: a failed read may leave a part of it
+        guard.spoilt = True  # reset once all state is loaded: a failed read may leave a part of it
         parts = self._engine.state_parts(writable=True)
         found = store.rewind(guard.anchor, parts)
         self._journal.found(found)
@@ -190,7 +190,8 @@ class Updates:
         run.journal.updated(record)
         if goes_back:
             self._recovery.go_back(t)
-        copies = not run.cuts_weights or run.config.mesh.expert > 1  # slices have one owner each
+        # with slices, each weight has one owner and no copies
+        copies = not run.cuts_weights or run.config.mesh.expert > 1
         if copies and compare_due(run.ranks, run.config.dist.compare_every, record.step):
             compare_weights(run.ranks, run.engine.state_parts(), record.step, cut=run.cuts_weights)
         return record

@@ -1,7 +1,8 @@
 """The validations of a run, and the text samples after validations (sample.every).
 
-Rank 0 generates a sample alone, or all ranks together if they need each other's weights. The random numbers are from
-sample.seed and separate from the run's. So a sample changes no bit of the training, and a failed one ends no run.
+Rank 0 generates a sample alone, or all ranks together if they need each other's weights. The random numbers come from
+sample.seed and are separate from the run's. A sample therefore changes no bit of the training, and a failed sample does
+not end the run.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Samples:
         try:
             with self._trace.span("sample"):
                 sample = self._sample(step)
-        except _StoppedError:  # the resumed run generates it
+        except _StoppedError:  # the resumed run generates the sample
             return
         except Exception as error:
             self._say_failed(step, str(error) or type(error).__name__)
@@ -76,7 +77,7 @@ class Samples:
             if run.ranks.any(stopped) if run.together else stopped:
                 raise _StoppedError
 
-        run.engine.release()  # free its memory for the packed weights of decoding
+        run.engine.release()  # free the engine's memory for the packed weights of decoding
         with model.brief_decoding(), warnings.catch_warnings():
             warnings.simplefilter(
                 "ignore"
@@ -165,5 +166,5 @@ class Validator:
                 report=report,
             )
 
-        # With several ranks an interrupted validation cannot restart: they exchange sums between batches.
+        # With several ranks an interrupted validation cannot restart, because ranks exchange sums between batches.
         return whole() if run.ranks.world > 1 else self._source.reading(step, whole)

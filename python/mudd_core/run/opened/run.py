@@ -1,4 +1,4 @@
-"""A run as an object, with model, metrics and generated text, and the folders of mudd_core that it is opened from."""
+"""A run as an object with model, metrics and generated text, and the folders of mudd_core that open as one."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """The source of a Run. model: returns (model, step); step None: only weights. folder: of a run."""
+    """The source of a Run.
+
+    model: returns (model, step); the step is None for weights only. folder: the folder of a run.
+    """
 
     path: Path
     config: Config
@@ -68,12 +71,12 @@ class Run:
 
     @property
     def config(self) -> Config:
-        """The config of the run; for a folder without a run, one with only the model's config."""
+        """The config of the run. For a folder without a run, it has only the model's config."""
         return self._source.config
 
     @property
     def model(self) -> Model:
-        """The model with the weights of the checkpoint. Raises UserError if the run has none yet."""
+        """The model with the weights of the checkpoint. Raise UserError if the run has no checkpoint yet."""
         return self._loaded()[0]
 
     @property
@@ -194,10 +197,10 @@ def _note(text: str) -> None:
 
 
 def own_source(path: Path, step: int | str | None, *, trust_code: bool = False) -> Source | None:
-    """Return the source of a folder written by this program; None for another one.
+    """Return the source of a folder that mudd_core has written; None for another folder.
 
-    step: of the checkpoint, or "best"; None: the newest, or that of a checkpoint's own folder. trust_code: code in the
-    run's folder may run. No code runs before the model, or a reader of the text, is used.
+    step: the step of the checkpoint, or "best"; None: the newest one, or the step of a checkpoint's own folder.
+    trust_code: code in the run's folder may run. No code runs before the model, or a reader of the text, is used.
     """
     if is_model_folder(path):
         return _of_model(path, step)
@@ -210,7 +213,7 @@ def own_source(path: Path, step: int | str | None, *, trust_code: bool = False) 
         raise UserError(
             f"[load_run] step: expected {of_folder}, the step of {path}, got {step}; leave it out"
         )
-    run_copies(folder, needs=())  # it offers the data's reader, which the tokenizer may need
+    run_copies(folder, needs=())  # makes the data's reader available, which the tokenizer may need
     config = read_saved_config(folder)
     return Source(
         path,
@@ -227,7 +230,7 @@ def _model(folder: RunFolder, step: int | None) -> tuple[Model, int]:
 
 
 def config_of(folder: Path, model: Model) -> Config:
-    """Return the config of a model without a run, with sequences of its length."""
+    """Return a config for a model without a run. Its sequences are as long as the model allows."""
     name = folder.absolute().name.lstrip(".") or "model"
     return Config(name=name, model=model.config, train=TrainConfig(seq_len=model.config.max_seq_len))
 

@@ -1,1 +1,1 @@
-"""The ranks of a run: shared decisions, their cores, the watch for a hung one, the comparison of weights."""
+"""The ranks of a run: shared decisions, cores, the watch for hung ranks, and the comparison of weights."""

@@ -1,4 +1,4 @@
-"""Heartbeats of a rank, and the time that others wait for one before they end the job."""
+"""Heartbeats of a rank, and the time that other ranks wait for one before they end the job."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from mudd_core import _core
 from mudd_core.config import Config
 from mudd_core.run.ranks.ranks import Ranks
 
-LEAST = 300.0  # seconds
-STEPS = 20  # number of median steps, if these take longer
-# Speeds of a slow disk and a slow core that must not cause a timeout.
+LEAST = 300.0  # shortest timeout in seconds
+STEPS = 20  # the timeout is at least this many median steps
+# Speeds of a slow disk and a slow core, which must not cause a timeout.
 _BYTES_PER_SECOND, _OPERATIONS_PER_SECOND = 10e6, 10e9
 
 
 class Watch:
-    """The watchdog of a run of several ranks, from `begin` to `end`; a single process has none."""
+    """The watchdog of a run with several ranks, from `begin` to `end`. A single process has none."""
 
     def __init__(self, ranks: Ranks, seconds: float, expected_step: float) -> None:
         """Create the watch. seconds: dist.hang_timeout; 0: from step times. expected_step: seconds of the first
@@ -32,7 +32,7 @@ class Watch:
 
     @property
     def limit(self) -> float:
-        """Seconds without a heartbeat after which a rank counts as hung."""
+        """Seconds without a heartbeat after which a rank is regarded as hung."""
         return self._limit
 
     def begin(self) -> None:
@@ -43,14 +43,14 @@ class Watch:
             self._comm.watch(self._limit)
 
     def end(self) -> None:
-        """Stop watching: ranks may wait for one that writes a sample or is being debugged."""
+        """Stop watching, because ranks may wait for one that writes a sample or is being debugged."""
         if self._comm is not None and self._begun:
             self._begun = False
             self._comm.watch(0)
 
     @contextlib.contextmanager
     def over(self) -> Iterator[None]:
-        """Watch the ranks inside the block."""
+        """Watch the ranks while the block runs."""
         self.begin()
         try:
             yield
@@ -58,7 +58,7 @@ class Watch:
             self.end()
 
     def phase(self, name: str, step: int) -> None:
-        """Set the current phase of this rank: a heartbeat, and part of the message if a rank fails or hangs."""
+        """Set the current phase of this rank. This is a heartbeat, and part of the message if a rank fails or hangs."""
         if self._comm is not None:
             self._comm.set_phase(name, step)
 

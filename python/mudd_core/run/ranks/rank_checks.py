@@ -1,4 +1,4 @@
-"""Checks across ranks: instruction set levels, bf16 instructions, and weights of several nodes.
+"""Checks across ranks: instruction set levels, bf16 instructions, and the weights on several nodes.
 
 fp32 results have the same bits at every level, so machines of different levels can train together. Ranks of one machine
 share packed weights, whose layout depends on the level. The bits of bf16 matmuls depend on the bf16 instructions.
@@ -28,7 +28,7 @@ UNITS = tuple(map(unit_of, LEVELS))
 
 
 def hold_level(ranks: Ranks, config: Config) -> str:
-    """Cap this rank at the level shared with other ranks, before kernels are chosen; return a note if it is lower.
+    """Cap this rank at the level that all ranks share, before kernels are chosen. Return a note if this lowers a level.
 
     Every rank calls this and gets the same note. Raise UserError if bf16 instructions differ and dist.isa=same.
     """
@@ -47,7 +47,7 @@ def hold_level(ranks: Ranks, config: Config) -> str:
 
 
 def hold_machine(ranks: Ranks, config: Config) -> None:
-    """Cap this rank's level and widen a narrow core binding, with a warning for each; every rank calls it."""
+    """Cap this rank's level and widen a narrow core binding, with a warning for each; every rank must call this."""
     if ranks.world == 1:
         return
     note = hold_level(ranks, config)
@@ -58,7 +58,7 @@ def hold_machine(ranks: Ranks, config: Config) -> None:
 
 
 def hold_to(level: str) -> None:
-    """Cap the level of this process."""
+    """Cap the instruction set level of this process."""
     os.environ["MUDD_MAX_ISA"] = level
 
 
@@ -97,10 +97,10 @@ def compare_due(ranks: Ranks, every: int, step: int) -> bool:
 
 
 def compare_weights(ranks: Ranks, parts: Iterable[StatePart], step: int, *, cut: bool = False) -> None:
-    """Raise RuntimeError on all ranks (exit code 70) if a node has other weights than most; it names rank and weights.
+    """Raise RuntimeError on all ranks (exit code 70), with rank and weights, if a node has other weights than most.
 
     Every rank of a node hashes its part of the names, and is compared with the same rank of the other nodes. If only
-    two nodes differ, both are named. cut: the weights are sharded, so only experts have copies.
+    two nodes differ, both are named. cut: the weights are sharded, so only experts are on several ranks.
     """
     comm = ranks.comm
     assert comm is not None
@@ -136,7 +136,7 @@ def compare_weights(ranks: Ranks, parts: Iterable[StatePart], step: int, *, cut:
 
 
 def _faults_of_experts(found: Sequence[tuple[str, Sequence[str], Mapping[str, str]]]) -> list[str]:
-    """Return faults as in compare_weights, for parts that several ranks have. found: by rank (host, ..., digests)."""
+    """Return faults like compare_weights, for parts that several ranks have. found: by rank: (host, ..., digests)."""
     faults = []
     for label in sorted({label for one in found for label in one[2]}):
         digests = {rank: one[2][label] for rank, one in enumerate(found) if label in one[2]}

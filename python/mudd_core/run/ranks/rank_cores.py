@@ -1,4 +1,4 @@
-"""The cores that a process may use, their distribution over ranks, and the repair of a narrow binding."""
+"""The cores that a process may use, their distribution over ranks, and the correction of a narrow binding."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ _Read: TypeAlias = Callable[[Path], tuple[str, str]]
 def usable_cores(root: Path = Path("/sys/fs/cgroup"), groups: str | None = None) -> int:
     """Return the cores of the affinity mask, or the whole cores allowed by control groups' quotas; at least 1.
 
-    root, groups: folder of the control groups, and text of /proc/self/cgroup.
+    root, groups: the folder of the control groups, and the text of /proc/self/cgroup.
     """
     cores = len(os.sched_getaffinity(0))
     if groups is None:
         try:
-            groups = os.fsdecode(_OF_THIS_PROCESS.read_bytes())  # group names can be any bytes
+            groups = os.fsdecode(_OF_THIS_PROCESS.read_bytes())  # group names may contain any bytes
         except OSError:
             return cores
-    # A quota of 7.65 cores means 7 threads: 8 would all be throttled in every period, and wait for each other.
+    # A quota of 7.65 cores means 7 threads. With 8, all would be throttled in every period, and wait for each other.
     allowed = [quota // period for quota, period in _quotas(root, groups)]
     return min([cores, *(max(1, one) for one in allowed)])
 
 
 def _quotas(root: Path, groups: str) -> Iterator[tuple[int, int]]:
-    """Yield (CPU time, period) of each control group of this process with a quota, including parents."""
+    """Yield (CPU time, period) of each control group of this process that has a quota, parents included."""
     for base, path, read in _hierarchies(root, groups):
         folder = base / path.lstrip("/")
         while folder == base or base in folder.parents:
             try:
                 quota, period = read(folder)
-            except (OSError, ValueError):  # in a container, the host's path is only visible as the root
+            except (OSError, ValueError):  # in a container, the host's path is visible only as the root
                 quota = period = "max"
             if quota.isdecimal() and period.isdecimal() and int(period):
                 yield int(quota), int(period)
@@ -66,18 +66,19 @@ def _version_2(folder: Path) -> tuple[str, str]:
     return quota, period
 
 
-HostCores = tuple[str, Sequence[int]]  # host and cores
+HostCores = tuple[str, Sequence[int]]  # (host, cores)
 
 
 def threads_of_rank(mine: HostCores, places: Sequence[HostCores], usable: int) -> int:
     """Return the threads for a rank: the cores of its mask, divided by the ranks of its host that share any of them.
 
-    places: of all ranks. usable: cores allowed by the mask, or by the quota for all ranks of the host together.
+    places: the hosts and cores of all ranks. usable: the cores that the mask allows, or that the quota allows to all
+    ranks of the host together.
     """
     host, mask = mine
     rivals = sum(other == host and not set(mask).isdisjoint(theirs) for other, theirs in places)
     cores = len(mask) // max(1, rivals)
-    if usable < len(mask):  # a quota, which all ranks of the host share
+    if usable < len(mask):  # there is a quota, which all ranks of the host share
         cores = min(cores, usable // max(1, sum(other == host for other, _ in places)))
     return max(1, cores)
 
@@ -90,9 +91,9 @@ def started_by_mpirun() -> bool:
 def widen_binding(
     asked: int, environment: Mapping[str, str] | None = None, parent: Collection[int] | None = None
 ) -> str:
-    """Extend mpirun's default binding to the cores that a rank's threads need; return a note if that is not possible.
+    """Extend mpirun's default binding to the cores that a rank's threads need. Return a note if that is impossible.
 
-    asked: threads; 0: an equal part of the cores. parent: the cores that the launcher itself may use.
+    asked: the requested threads; 0: an equal part of the cores. parent: the cores that the launcher itself may use.
     """
     environment = os.environ if environment is None else environment
     if BY_MPIRUN not in environment:

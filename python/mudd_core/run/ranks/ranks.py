@@ -1,6 +1,6 @@
 """The ranks of a run: shared values, decisions and errors.
 
-All methods are collective: every rank calls the same ones in the same order. In one process they only cost a call.
+All methods are collective: every rank calls the same methods in the same order. In one process they cost only a call.
 """
 
 from __future__ import annotations
@@ -37,22 +37,23 @@ class Ranks:
         self.comm = comm
         self.rank = 0 if comm is None else comm.rank
         self.world = 1 if comm is None else comm.world
-        self.first = self.rank == 0  # the rank that writes and prints
+        self.first = self.rank == 0  # True on the rank that writes and prints
 
     @property
     def nodes(self) -> int:
-        """Number of nodes; if shared memory is too small, each rank becomes a separate node."""
+        """The number of nodes. If shared memory is too small, each rank is treated as a separate node."""
         return 1 if self.comm is None else self.comm.nodes
 
     def threads(self, asked: int) -> int:
-        """Return the compute threads of this rank: the requested number, else its part of the cores; 0: OpenMP
-        decides.
+        """Return the compute threads of this rank: the requested number, or its part of the cores.
+
+        0 leaves the decision to OpenMP.
         """
         if asked or os.environ.get("OMP_NUM_THREADS"):
             return asked
         if self.comm is None or self.world == 1:
             cores = usable_cores()
-            # OpenMP counts the cores of mpirun's binding, but ignores quotas of control groups.
+            # OpenMP counts the cores of mpirun's binding, but does not know the quotas of control groups.
             has_quota = cores < len(os.sched_getaffinity(0))
             return cores if has_quota or rank_cores.started_by_mpirun() else 0
         mine = (socket.gethostname(), sorted(os.sched_getaffinity(0)))
@@ -62,7 +63,7 @@ class Ranks:
 
     @property
     def text(self) -> str:
-        """Their number, for the end of a line about the machine; empty for a single process."""
+        """The number of ranks, for the end of a line about the machine; empty for a single process."""
         if self.comm is None or self.world == 1:
             return ""
         return f"; {self.world} ranks on {self.nodes} node{'s' * (self.nodes > 1)}"
@@ -91,7 +92,7 @@ class Ranks:
     def together(self, action: Callable[[], Value]) -> Value:
         """Return the action's result on this rank; if it fails on any rank, it fails on all.
 
-        The lowest failed rank raises its own error, the others ReportedElsewhereError.
+        The lowest failed rank raises its own error, and the others raise ReportedElsewhereError.
         """
         if self.world == 1:
             return action()
@@ -124,7 +125,7 @@ class Ranks:
     def in_turn(self, action: Callable[[], Value]) -> Value:
         """Run an action that writes files: first on rank 0, then on one rank of each machine, then on all.
 
-        This way the others find the files. Return the result of this rank.
+        The other ranks then find the files. Return the result of this rank.
         """
         if self.comm is None or self.world == 1:
             return action()
@@ -141,7 +142,7 @@ class Ranks:
         return result[0]
 
     def agree(self, facts: Mapping[str, Any]) -> None:
-        """Raise UserError on all ranks if a fact differs from rank 0's; it names rank, host and fact."""
+        """Raise UserError on all ranks, with rank, host and fact, if a fact differs from rank 0's."""
         if self.world == 1:
             return
         known = self.gathered({"host": socket.gethostname(), "facts": dict(facts)})
@@ -168,13 +169,13 @@ def reported_once(error: Exception) -> Exception:
 
 
 def known_to_all(error: BaseException) -> bool:
-    """Return True if every rank ends with this error or knows of it, so that the job may end in order."""
+    """Return True if every rank ends with this error or knows of it. The job may then end in order."""
     known = everybodys(error) or isinstance(error, ReportedElsewhereError)
     return known or "known_to_all_ranks" in error.__dict__
 
 
 def everybodys(error: BaseException) -> bool:
-    """Return True if every rank ends with this error, so that only the first rank has to report it."""
+    """Return True if every rank ends with this error. Then only rank 0 has to report it."""
     return isinstance(error, DivergedError | StopRequestedError)
 
 

@@ -1,1 +1,1 @@
-"""Values passed between the other parts of a run; no module here reads or writes a file."""
+"""Values that the other parts of a run pass to each other. No module here reads or writes a file."""

@@ -15,19 +15,19 @@ class StepReport(Protocol):
 
     @property
     def loss(self) -> float:
-        """Nats divided by the denominator of loss.normalize."""
+        """The loss: nats divided by the denominator of loss.normalize."""
 
     @property
     def grad_norm(self) -> float:
-        """Norm of the mean gradient before clipping."""
+        """The norm of the mean gradient before clipping."""
 
     @property
     def finite(self) -> bool:
-        """True if loss and gradient norm are finite; False: no update was made."""
+        """True if loss and gradient norm are finite. If False, no update was made."""
 
     @property
     def spike(self) -> bool:
-        """True if the loss or gradient norm was finite but above its limit: no update was made."""
+        """True if the loss or gradient norm was finite but above its limit, so that no update was made."""
 
     @property
     def spoilt(self) -> bool:
@@ -35,15 +35,15 @@ class StepReport(Protocol):
 
     @property
     def stopped(self) -> bool:
-        """True if a stop was requested and nothing has changed."""
+        """True if a stop was requested before the update, so that nothing has changed."""
 
     @property
     def weight_sum(self) -> float:
-        """Counted targets of the batch."""
+        """The number of counted targets in the batch."""
 
     @property
     def flags(self) -> int:
-        """Flags that any rank passed to the step, combined."""
+        """The flags that all ranks passed to the step, combined."""
 
 
 def kept(report: StepReport) -> bool:
@@ -59,7 +59,7 @@ class Evaluator(Protocol):
 
 
 class LoopEngine(Evaluator, Protocol):
-    """The part of the engine that the loop uses; tests replace it by a small one."""
+    """The part of the engine that the loop uses. Tests replace it by a small one."""
 
     batcher: Any
 
@@ -74,8 +74,8 @@ class LoopEngine(Evaluator, Protocol):
     ) -> StepReport:
         """Take a step on the batch, or else on batch `step` (from 0) of the batcher.
 
-        limits: the largest loss and gradient norm; above them the update is skipped. flags: bits, sent to all ranks.
-        settle: False if another step follows.
+        limits: the largest accepted loss and gradient norm; above either, the update is skipped. flags: bits that are
+        sent to all ranks. settle: False if another step follows.
         """
 
     def weight_squares(self) -> Squares:
@@ -85,10 +85,13 @@ class LoopEngine(Evaluator, Protocol):
         """Wait until all weights of the last step have arrived."""
 
     def release(self) -> None:
-        """Return memory to the system; the next step allocates it again."""
+        """Return memory to the operating system; the next step allocates it again."""
 
     def state_parts(self, *, writable: bool = False) -> list[StatePart]:
-        """Return the whole state of a checkpoint; weights have names without a slash. writable: to load one."""
+        """Return the whole state of a checkpoint; weights have names without a slash.
+
+        writable: to load a checkpoint.
+        """
 
     def metrics(self) -> Mapping[str, Json]:
         """Return metrics of the last step besides its loss, for the log; expert_alarms is shown in the progress
@@ -96,7 +99,7 @@ class LoopEngine(Evaluator, Protocol):
         """
 
     def last_batch(self, step: int) -> Mapping[str, Array]:
-        """Return all arrays of the batch of this step, the last one."""
+        """Return all arrays of the batch of this step, which must be the last step."""
 
     def load_state(self, parts: Sequence[StatePart]) -> None:
         """Load the result of state_parts after a checkpoint was read into it."""

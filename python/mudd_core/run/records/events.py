@@ -15,7 +15,7 @@ from mudd_core.engine.accuracy import SAMPLE_ACCURACY
 
 
 class EventName(StrEnum):
-    """Names of events; runs of earlier versions have neither `saved` nor `skipped`."""
+    """The names of events. Runs of earlier versions have neither `saved` nor `skipped`."""
 
     IMPORTED = "imported"
     STARTED = "started"
@@ -43,10 +43,11 @@ def perplexity(loss: float) -> float:
 class StepRecord:
     """One update. loss: mean nats per target; seconds: of this run so far, including earlier sessions.
 
-    metrics: of the model besides its loss; logged like the other fields, except SAMPLE_ACCURACY. targets: number of
-    counted targets; not logged. statistics: of activations and updates, under the names of an original program.
-    forward, norms: statistics of the forward pass and norms of the weights after it, only for the log lines of such a
-    program; empty at other updates.
+    metrics: further metrics of the model, logged like the other fields, except SAMPLE_ACCURACY. targets: the number of
+    counted targets; not logged. statistics: statistics of activations and updates, under the names of an original
+    program.
+    forward, norms: statistics of the forward pass, and norms of the weights after the update. Both are for the log
+    lines of an original program, and empty at other updates.
     """
 
     step: int
@@ -76,7 +77,10 @@ class StepRecord:
         return float(found) if isinstance(found, int | float) else missing
 
     def row(self) -> dict[str, Any]:
-        """Return the entry of metrics.jsonl without statistics; `skipped` only if true, `rewinds` only after one."""
+        """Return the entry of metrics.jsonl without statistics.
+
+        `skipped` is included only if true, `rewinds` only after one.
+        """
         row = asdict(self)
         row |= row.pop("metrics")
         for name in ("targets", "statistics", "forward", "norms", SAMPLE_ACCURACY):
@@ -90,16 +94,16 @@ class SavedStep(Protocol):
 
     @property
     def step(self) -> int:
-        """Number of updates before it was saved."""
+        """The number of updates before the checkpoint was saved."""
 
     @property
     def path(self) -> Path:
-        """Folder of the checkpoint."""
+        """The folder of the checkpoint."""
 
 
 @dataclass(frozen=True)
 class BatchSums:
-    """One batch of a validation, numbered from 1. seconds: since the validation started."""
+    """One batch of a validation, numbered from 1. seconds: the time since the validation started."""
 
     number: int
     nats: float
@@ -112,8 +116,8 @@ class BatchSums:
 class Validation:
     """Loss on held-out sequences: mean nats per target, and bits per byte of text (None for data without text).
 
-    val_accuracy: guessed over counted targets. batch_loss, batch_accuracy: means over batches of their own means; no
-    part of the row.
+    val_accuracy: guessed targets divided by counted targets. batch_loss, batch_accuracy: means over batches of the
+    batch means; these are not logged.
     """
 
     step: int
@@ -132,13 +136,13 @@ class Validation:
 
     @property
     def text(self) -> str:
-        """The metric shown with the loss: bits per byte, or perplexity for data without text."""
+        """The metric that is shown with the loss: bits per byte, or perplexity for data without text."""
         bits = self.val_bits_per_byte
         return f"ppl {self.val_ppl:.4g}" if bits is None else f"{bits:.4f} bits per byte"
 
     @property
     def precise_text(self) -> str:
-        """The same metric with six decimals, for a command that reports only it."""
+        """The same metric with six decimals, for a command that reports only this metric."""
         bits = self.val_bits_per_byte
         return f"ppl {self.val_ppl:.6f}" if bits is None else f"{bits:.6f} bits per byte"
 
@@ -159,13 +163,14 @@ class Sample:
 
 @dataclass(frozen=True)
 class Summary:
-    """Result of a call of fit(). stopped: origin of a stop request, or None if all steps are done.
+    """The result of a call of fit(). stopped: the origin of a stop request, or None if all steps are done.
 
-    skipped_steps: of the path to this step. rewinds: number of returns to a checkpoint. reached: the run ended early
-    because a validation loss was at or below eval.target_loss. data_end: it ended early with its data. data_epochs:
-    data.epochs of the run. validates: the run has sequences for validation. best_val_loss, best_step: of its best
-    validation; since_best: number of validations after it. out_of_patience: the run ended early because since_best
-    reached train.patience. warnings: of a run that diverged or had nothing to learn (run/loop/learning_watch.py).
+    skipped_steps: the number of skipped updates up to this step. rewinds: the number of returns to a checkpoint.
+    reached: the run ended early because a validation loss was at or below eval.target_loss. data_end: the run ended
+    early, with its data. data_epochs: the value of data.epochs. validates: the run has sequences for validation.
+    best_val_loss, best_step: loss and step of the best validation. since_best: the number of validations after it.
+    out_of_patience: the run ended early because since_best reached train.patience. warnings: messages about a run that
+    diverged or had nothing to learn (run/loop/learning_watch.py).
     """
 
     name: str
@@ -197,7 +202,7 @@ class Summary:
             if isinstance(value, tuple):
                 return "; ".join(value)
             if isinstance(value, bool):
-                return "yes"  # false is omitted
+                return "yes"  # false is left out
             return f"{value:,}" if isinstance(value, int) else f"{value:.5g}"
 
         known = {label.name: getattr(self, label.name) for label in fields(self)}
@@ -207,7 +212,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class Rewind:
-    """A return from update from_step to update to_step; batches first_batch to last_batch are then skipped."""
+    """A return from update from_step to update to_step. Batches first_batch to last_batch are then skipped."""
 
     from_step: int
     to_step: int
@@ -216,14 +221,15 @@ class Rewind:
 
     @property
     def batches(self) -> int:
-        """Number of skipped batches."""
+        """The number of skipped batches."""
         return self.last_batch - self.first_batch + 1
 
 
 class Validations:
-    """Steps and losses (nats) of a run's validations, in order.
+    """The steps and losses (nats) of a run's validations, in order.
 
-    The best is the lowest finite loss, the first of equal ones. best: (loss, step), None before the first finite loss.
+    The best validation has the lowest finite loss; among equal losses, the first one is the best. best: (loss, step),
+    None before the first finite loss.
     since_best: number of validations after it.
     """
 
@@ -250,7 +256,7 @@ class Validations:
 
 
 def numbers_of(name: str, value: Any) -> Iterator[tuple[str, float]]:
-    """Yield the numbers in a value of a log entry; elements of lists are named name/0, name/1 and so on."""
+    """Yield the numbers in a value of a log entry. Elements of lists are named name/0, name/1 and so on."""
     if isinstance(value, int | float):
         yield name, float(value)
     elif isinstance(value, Mapping):

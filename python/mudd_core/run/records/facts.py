@@ -1,6 +1,6 @@
 """Facts in run.json: the fingerprint of the data, the vocabulary, and properties that determine the bits.
 
-Besides the config, the bits depend on the order of fp32 sums and, for bf16, on the instructions of the CPU.
+In addition to the config, the bits depend on the order of fp32 sums and, for bf16, on the instructions of the CPU.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Mapping
 from mudd_core import _core
 from mudd_core.base.types import Json, JsonObject
 
-# Lanes of fp32 sums, the same on every x86-64 CPU; absent in runs of earlier versions.
+# The number of lanes of fp32 sums, the same on every x86-64 CPU. Runs of earlier versions do not have it.
 FP32_ORDER = "fp32_order"
-BF16_UNIT = "bf16_unit"  # for a bf16 run: none, avx512_bf16 or amx_bf16
-SINCE = "bits_since"  # the step since which the two apply, if the run started with others
+BF16_UNIT = "bf16_unit"  # the bf16 instructions of a bf16 run: none, avx512_bf16 or amx_bf16
+SINCE = "bits_since"  # the step since which these two facts apply, if the run started with others
 
 
 def unit_of(level: str) -> str:
-    """Return the bf16 instructions of a level: the level itself, or none, which means fp32 arithmetic."""
+    """Return the bf16 instructions of a level: the level itself, or `none`, which means fp32 arithmetic."""
     return level if level.endswith("_bf16") else "none"
 
 
@@ -35,9 +35,9 @@ def bits_facts(precision: str) -> JsonObject:
 
 
 def change_of_bits(saved: Mapping[str, Json], now: Mapping[str, Json], step: int) -> tuple[JsonObject, str]:
-    """Return run.json for a start after this step, and a note if the bits change there, else ''.
+    """Return run.json for a start after this step, and a note if the bits change at this step, else ''.
 
-    saved: run.json. now: result of bits_facts.
+    saved: the saved run.json. now: the result of bits_facts.
     """
     changed = {name for name, value in now.items() if saved.get(name) != value}
     if step == 0 or not changed:
@@ -52,7 +52,7 @@ def change_of_bits(saved: Mapping[str, Json], now: Mapping[str, Json], step: int
 
 
 def bits_back_at(saved: Mapping[str, Json], step: int) -> JsonObject:
-    """Return run.json of a run that returns to this step: all later steps have the current bits."""
+    """Return run.json for a run that returns to this step. All later steps have the current bits."""
     facts = dict(saved)
     since = facts.pop(SINCE, None)
     if not isinstance(since, int) or step == 0:
@@ -80,8 +80,8 @@ def data_fingerprint(facts: Mapping[str, Json]) -> str:
 
 
 WINDOW = 10  # logged updates whose mean loss is compared with the loss of guessing
-MODEL_VOCABULARY = "vocab_size"  # key in run.json: the vocabulary of the model
-VOCABULARY = "vocab_size_in_use"  # key in run.json, if the tokenizer has fewer tokens
+MODEL_VOCABULARY = "vocab_size"  # key in run.json for the vocabulary size of the model
+VOCABULARY = "vocab_size_in_use"  # key in run.json for the vocabulary size of the tokenizer, if it is smaller
 
 
 def vocabulary_facts(of_model: int, of_text: int) -> JsonObject:
@@ -90,13 +90,13 @@ def vocabulary_facts(of_model: int, of_text: int) -> JsonObject:
 
 
 def vocabulary_in_use(facts: Mapping[str, Json]) -> int:
-    """Return the number of tokens that may occur in a run; 0 if run.json does not say it."""
+    """Return the number of tokens that may occur in a run; 0 if run.json does not have it."""
     found = facts.get(VOCABULARY, facts.get(MODEL_VOCABULARY))
     return found if isinstance(found, int) else 0
 
 
 def guessing_loss(vocabulary: int) -> float:
-    """Return the loss (nats) of a uniform distribution over all tokens; infinity if the vocabulary is unknown."""
+    """Return the loss (nats) of a uniform distribution over all tokens; infinity if the vocabulary size is unknown."""
     return math.log(vocabulary) if vocabulary > 1 else math.inf
 
 

@@ -1,4 +1,4 @@
-"""The journal of a run: the loop reports each event once, and the journal forwards it to its listeners."""
+"""The journal of a run. The loop reports each event once, and the journal forwards it to its listeners."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ Event = ParamSpec("Event")
 
 
 class Listener:
-    """Base class of listeners, which ignores all events; a subclass has a method for each event it handles."""
+    """The base class of listeners, which ignores all events. A subclass has a method for each event that it handles."""
 
     def said(self, text: str) -> None:
         """Handle a line for the user."""
 
     def warned(self, text: str, step: int | None = None) -> None:
-        """Handle a warning; step: the last update if it is about training."""
+        """Handle a warning. step: the last update, if the warning is about training."""
 
     def started(self, job: Mapping[str, Json]) -> None:
         """Handle the start of a new run. job: number of ranks and mesh; empty for one process."""
@@ -43,25 +43,31 @@ class Listener:
         """Handle a new run that continues at the step of other weights."""
 
     def began(self, step: int, documents: tuple[int, int]) -> None:
-        """Handle the start of the loop after `step`. documents: of training and validation, zeros if unknown."""
+        """Handle the start of the loop after `step`.
+
+        documents: numbers for training and validation; zeros if unknown.
+        """
 
     def opened(self, lines: Callable[[], tuple[Sequence[str], Sequence[str]]]) -> None:
-        """Handle a successful start. lines: for the user, and only for the copy of the output."""
+        """Handle a successful start.
+
+        lines: returns the lines for the user, and the lines only for the copy of the output.
+        """
 
     def shortened(self, train: TrainConfig) -> None:
         """Handle the shortening of the run to its data."""
 
     def updated(self, record: StepRecord) -> None:
-        """Handle an update, by the loop or by Trainer.step."""
+        """Handle an update that the loop or Trainer.step has made."""
 
     def took_step(self, record: StepRecord, *, logged: bool, seconds_left: float) -> None:
-        """Handle an update of the loop. logged: it is written to the logs."""
+        """Handle an update of the loop. logged: the update is written to the logs."""
 
     def source_lost(self, step: int, place: str, reason: str, retry: int, seconds: float) -> None:
         """Handle data that could not be read; the run waits and retries."""
 
     def skipped(self, step: int, reason: str, where: str) -> None:
-        """Handle a skipped update; where: the first non-finite value, '' if not searched."""
+        """Handle a skipped update. where: the place of the first non-finite value; '' if it was not searched."""
 
     def rewound(self, rewind: Rewind, count: int, allowed: int) -> None:
         """Handle a return to a checkpoint."""
@@ -88,10 +94,10 @@ class Listener:
         """Handle a failed save; the run continues, and retries at the next save."""
 
     def ended(self, summary: Summary, last: StepRecord | None) -> None:
-        """Handle the end or stop of fit(). last: the last update, if it is not logged yet."""
+        """Handle the end or the stop of fit(). last: the last update, if it has no log entry yet."""
 
     def finished(self, summary: Summary) -> None:
-        """Handle the written summary of fit()."""
+        """Handle the summary of fit(), after it was written."""
 
     def broke_off(self) -> None:
         """Handle an error that ended fit()."""
@@ -104,7 +110,7 @@ _EVENTS = [name for name in vars(Listener) if not name.startswith("_")]
 
 
 class Journal(Listener):
-    """A listener that forwards each event, in order, to the listeners with a method for it.
+    """A listener that forwards each event, in order, to all listeners that have a method for it.
 
     With several ranks, only the first one has all listeners; the others have only the history.
     """
@@ -114,7 +120,7 @@ class Journal(Listener):
         self.add(*listeners)
 
     def add(self, *listeners: Listener, first: bool = False) -> None:
-        """Add listeners, before the others if `first`."""
+        """Add listeners. first: before the other listeners."""
         place = 0 if first else len(self._listeners)
         self._listeners[place:place] = listeners
         for name in _EVENTS:
@@ -124,7 +130,7 @@ class Journal(Listener):
 
 
 def _all_of(hearing: Sequence[Callable[Event, None]]) -> Callable[Event, None]:
-    """Return a function that calls all of these in their order."""
+    """Return a function that calls all of these functions in order."""
 
     def pass_on(*event: Event.args, **more: Event.kwargs) -> None:
         for hear in hearing:

@@ -1,4 +1,4 @@
-"""The program and machine of a run, as recorded at a start, and the measured peak of the machine."""
+"""The program and the machine of a run, as a start records them, and the measured peak of the machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CHECKOUT = Path(mudd_core.__file__).resolve().parents[2]
 
 
 def machine_facts() -> JsonObject:
-    """Return the version, the commit of a checkout, the CPU, the instruction set level and the threads in use."""
+    """Return the version, the commit of a checkout, the CPU, the instruction set level, and the threads in use."""
     commit = commit_of(_CHECKOUT)
     return {
         "version": mudd_core.__version__,
@@ -29,7 +29,7 @@ def machine_facts() -> JsonObject:
 def commit_of(checkout: Path) -> str:
     """Return the first 12 digits of the commit checked out in a folder; empty if there is none.
 
-    Read git's files, because the git program may be missing. Uncommitted changes are not detected.
+    This reads git's files, because the git program may be missing. Uncommitted changes are not detected.
     """
     try:
         folder = checkout / ".git"
@@ -43,7 +43,7 @@ def commit_of(checkout: Path) -> str:
 
 
 def _commit_of_branch(folder: Path, name: str) -> str:
-    """Return the commit of a branch; empty if it has none yet. folder: that contains HEAD."""
+    """Return the commit of a branch; empty if it has none yet. folder: the folder that contains HEAD."""
     shared = folder / "commondir"
     common = folder / shared.read_text(encoding="utf-8").strip() if shared.is_file() else folder
     if (common / name).is_file():
@@ -77,8 +77,9 @@ class Peak:
             self.flops = max(self.flops, self._measure())
 
     def fraction(self, flops: float) -> float:
-        """Return a run's FLOP/s divided by the peak, at most 1: a faster run is itself a measurement of a higher
-        peak.
+        """Return a run's FLOP/s divided by the peak, at most 1.
+
+        A faster run is itself the measurement of a higher peak.
         """
         self.flops = max(self.flops, flops)
         return flops / self.flops

@@ -19,8 +19,8 @@ from mudd_core.run.store.metric_arrays import Metrics
 from mudd_core.run.store.metrics import Row
 
 Points: TypeAlias = "Sequence[Point]"
-MOST_POINTS = 2000  # of a line: more than a chart has pixels across
-_LINE, _DOT = ".", "o"  # marks in a terminal
+MOST_POINTS = 2000  # points of a line: more than a chart has pixel columns
+_LINE, _DOT = ".", "o"  # marks in a chart of characters
 _FINE_LINE = "\u2812"  # mark in a legend: the two dots in the middle of a braille character
 
 

@@ -16,7 +16,7 @@ from mudd_core.run.report.curve import Curve, curve
 from mudd_core.run.report.history import History
 from mudd_core.run.report.screen import Progress, fit, step_fields
 
-SECONDS_BETWEEN = 1.0  # between two pictures in a notebook
+SECONDS_BETWEEN = 1.0  # seconds between two pictures in a notebook
 
 
 class Live(Protocol):

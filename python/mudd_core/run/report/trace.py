@@ -19,7 +19,7 @@ from mudd_core.config.train import profile_window
 from mudd_core.run.store.run_folder import TRACES, RunFolder
 
 NAME = "host.trace.json.gz"
-MOST_BYTES = 64 << 20  # of the file
+MOST_BYTES = 64 << 20  # bytes of the trace file
 _TRACK = {"pid": 1, "tid": 1}  # one thread runs the loop, so the events inside a step are nested in it
 
 

@@ -1,1 +1,1 @@
-"""A run's data on disk and in remote storage: the work directory, its files, checkpoints and logs."""
+"""A run's data on disk and in remote storage: the work directory, its files, its checkpoints and its logs."""

@@ -1,4 +1,4 @@
-"""The checkpoint of --step, and its check before mpirun starts ranks that read it."""
+"""The checkpoint that --step names, and its check before mpirun starts ranks that read it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def best_step(folder: RunFolder) -> int | None:
 
 
 def step_asked(text: str | int | None, folder: RunFolder, name: str = "[arguments] --step") -> int | None:
-    """Return the step of `--step`: a number, or best; None without it. Raise UserError if there is no best step."""
+    """Return the step of `--step`: a number, or best; None without it. Raise UserError if no step is the best."""
     if text is None or isinstance(text, int):
         return text
     if text != BEST:
@@ -46,8 +46,8 @@ def require_readers(
 ) -> Callable[[int], None]:
     """Return a function that raises UserError if a number of ranks cannot read the run, or if the step is missing.
 
-    read: returns config and folder of the run. name: of the step argument. A run at a URL is checked by the ranks,
-    which fetch it.
+    read: returns config and folder of the run. name: the name of the step argument, for messages. A run at a URL is
+    checked by the ranks, which fetch it.
     """
 
     def require(ranks: int) -> None:

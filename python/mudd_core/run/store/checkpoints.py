@@ -40,7 +40,7 @@ class Checkpoints:
         return self.run.step_folder(step)
 
     def recover(self) -> None:
-        """Clean up after killed writers, under the lock of the work directory."""
+        """Clean up after killed writers. Call this under the lock of the work directory."""
         checkpoint.recover(self._folder)
 
     def load_newest(
@@ -48,7 +48,7 @@ class Checkpoints:
     ) -> Checkpoint | None:
         """Load the newest step of the run that verifies into these parts; raise FormatError if it has other tensors.
 
-        up_to: ignore later steps. comm: of all ranks of the run, which call this together.
+        up_to: ignore later steps. comm: the communicator of all ranks of the run, which must all call this.
         """
         with self._of_other_tensors():
             return checkpoint.load_newest(self._folder, run_id=run_id, into=into, up_to=up_to, comm=comm)
@@ -89,12 +89,12 @@ class Checkpoints:
         for step in sorted(steps, reverse=True):
             try:
                 return self.types_of(step)
-            except (FormatError, OSError):  # the resume skips it too, and reports it
+            except (FormatError, OSError):  # the resume skips this step too, and reports it
                 continue
         return {} if steps else None
 
     def stored(self, step: int) -> dict[str, StoredTensor]:
-        """Return the tensors in a step's manifest, not verified; raises FormatError or OSError as types_of does."""
+        """Return the tensors in a step's manifest, without verification; raise FormatError or OSError like types_of."""
         folder = self.folder_of(step)
         return stored_tensors(folder, read_manifest(folder))
 
@@ -134,7 +134,7 @@ class Checkpoints:
     ) -> None:
         """Commit a step and delete old ones; raise SaveError if either fails.
 
-        spare, best_first: steps to retain, see checkpoint.keep_last. comm: see load_newest.
+        spare, best_first: steps to retain, as in checkpoint.keep_last. comm: as in load_newest.
         """
         mesh = mesh_of(config, 1 if comm is None else comm.world)
         axes = [(name, size) for name, size in dataclasses.asdict(mesh).items() if size > 1]
@@ -149,7 +149,7 @@ class Checkpoints:
                 comm=comm,
                 mesh=axes,
             )
-            # Read the new step back before an old one is deleted; if it does not verify, the save has failed.
+            # Read the new step back before an old one is deleted. If the new step does not verify, the save has failed.
             checkpoint.keep_last(
                 self._folder,
                 config.train.keep_last,

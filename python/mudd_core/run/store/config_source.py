@@ -32,7 +32,7 @@ MEMBER = "config_source"  # key in run.json
 
 @dataclass
 class ConfigSource:
-    """Overrides, and SHA-256 by path of the config file (first) and the files that it read or imported.
+    """The overrides, and the SHA-256 by path of the config file (first) and of the files that it read or imported.
 
     registers: readers and schemes that exist only after the config file has run.
     """
@@ -67,7 +67,7 @@ def of_facts(facts: JsonObject) -> ConfigSource | None:
 
 @contextmanager
 def recorded(words: Sequence[str]) -> Iterator[ConfigSource]:
-    """Record the files read as configs, and the user modules that they import, while the block runs."""
+    """Inside the block, record the files that are read as configs, and the user modules that they import."""
     source, modules = ConfigSource(list(words)), set(sys.modules)
     first, known = len(files_read), registrations()
     yield source
@@ -94,16 +94,16 @@ def _hash(path: Path) -> str:
 
 
 def changed_file(saved: ConfigSource | None, now: ConfigSource | None) -> str:
-    """Return the first file that has changed since the start of the run; empty if none has, or if unknown."""
+    """Return the first file that has changed since the start of the run; empty if none has, or if it is unknown."""
     if saved is None or now is None:
         return ""
     return next((path for path, digest in now.files.items() if saved.files.get(path, digest) != digest), "")
 
 
 def resumed(file: str, words: Sequence[str], run: RunFolder | None) -> tuple[Config, ConfigSource] | None:
-    """Return saved config and source of the run started by the same command, if none of its files has changed.
+    """Return saved config and source of the run that the same command started, if none of its files has changed.
 
-    run: its folder; None: the folder under runs/ named by the files or arguments.
+    run: the folder of the run; None: the folder under runs/ that the files or arguments name.
     """
     from mudd_core.run.store.json_files import read_saved_config
 
@@ -119,7 +119,7 @@ def resumed(file: str, words: Sequence[str], run: RunFolder | None) -> tuple[Con
     try:
         run_copies(folder)
         config = read_saved_config(folder)
-    except (FormatError, UserError):  # then the files named by the command run
+    except (FormatError, UserError):  # the files of the command run instead
         return None
     replay(path, source.registers)
     return config, source
@@ -142,11 +142,11 @@ def _known(
         config = read_saved_config(folder)
         if named:
             return folder, source
-        # A computed name may change each time, so the file has to run.
+        # A computed name may change each time, so the file must run.
         texts = [*words, *(read_bytes(Path(file)).decode("utf-8", "replace") for file in source.files)]
         fits = config.name == folder.path.name and any(config.name in text for text in texts)
         return (folder, source) if fits else None
-    except (FormatError, UserError, OSError):  # the command that opens the run will report it
+    except (FormatError, UserError, OSError):  # the command that opens the run reports the error
         return None
 
 
@@ -164,15 +164,15 @@ def registrations() -> set[str]:
 
 
 def replay(file: Path, names: Collection[str]) -> None:
-    """Run a config file named by the command for its registrations; its config is ignored."""
+    """Run a config file of the command for its registrations, and ignore its config."""
     if not set(names) <= registrations():
         run_for_effect(file)
 
 
 def require_registered(names: Collection[str], file: str) -> None:
-    """Raise UserError with the command to type if data need registrations of the run's config file."""
+    """Raise UserError, with the command to type, if the data need registrations of the run's config file."""
     if any(name.startswith("scheme ") for name in names):
-        importlib.import_module("fsspec")  # this registers the schemes of installed packages
+        importlib.import_module("fsspec")  # registers the schemes of installed packages
     missing = sorted(set(names) - registrations())
     if missing:
         raise UserError(

@@ -1,7 +1,8 @@
-"""Download of a run from remote storage as one transaction: stage and verify all files, then move them into place.
+"""Download a run from remote storage as one transaction: stage and verify all files, then move them into place.
 
-`.fetch.part` is an unfinished download, which the next one removes. `.fetch` is complete; if the process is killed
-before it is moved into place, the next holder of the work directory does so. An import is staged in the same way.
+`.fetch.part` is an unfinished download, which the next download removes. `.fetch` is complete. If the process is killed
+before its files are moved into place, the next process that locks the work directory moves them. An import is staged in
+the same way.
 """
 
 from __future__ import annotations
@@ -42,15 +43,16 @@ class Fetch:
     """A download of a run from its URL into a work directory, which the caller has locked."""
 
     def __init__(self, files: RemoteFiles, folder: RunFolder, left_out: tuple[str, ...]) -> None:
-        """Prepare a download. left_out: remote entries to skip; hidden ones are always skipped."""
+        """Prepare a download. left_out: remote entries to skip. Hidden entries are always skipped."""
         self._url, self._files, self._run = folder.url, files, folder
         self._left_out = (CHECKPOINTS, *left_out)
         self._stage = folder.path / UNFINISHED
 
     def run(self, steps: list[int], say: Callable[[str], None]) -> None:
-        """Download files that this machine lacks: the identity, newer steps, logs.
+        """Download the files that this machine lacks: the identity, newer steps, logs.
 
-        steps: in the storage. Raise UserError if both places have different runs. Steps that do not verify are skipped.
+        steps: the steps in the storage. Raise UserError if the storage and the folder have different runs. Steps that
+        do not verify are skipped.
         """
         try:
             self._fetch(steps, say)
@@ -107,7 +109,7 @@ class Fetch:
     def _stage_step(self, step: int, run_id: str | None, say: Callable[[str], None]) -> bool:
         there = f"{CHECKPOINTS}/{step_name(step)}"
         names = self._files.names(there)
-        if MANIFEST not in names:  # an interrupted upload
+        if MANIFEST not in names:  # an upload was interrupted
             return False
         work = step_folder(self._stage / CHECKPOINTS, step)
         work.mkdir(parents=True)
@@ -150,7 +152,7 @@ def finish_fetch(run: RunFolder) -> None:
 
 @contextlib.contextmanager
 def staged(run: RunFolder) -> Iterator[RunFolder]:
-    """Yield an empty folder; at the end of the block its files appear in the run's folder, all or none.
+    """Yield an empty folder; when the block ends, its files appear in the run's folder, all or none.
 
     The work directory must be locked. Raise SaveError if writing fails.
     """
@@ -190,7 +192,7 @@ def _is_below(error: OSError, folder: Path) -> bool:
 
 
 def _sync(folder: Path) -> None:
-    """Make the staged files survive a power cut."""
+    """Sync the staged files, so that they survive a power cut."""
     for path in (*folder.rglob("*"), folder):
         file = os.open(path, os.O_RDONLY)
         try:

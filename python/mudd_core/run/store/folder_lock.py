@@ -1,4 +1,4 @@
-"""The lock of a work directory, which also rejects foreign folders and unexpected entries.
+"""The lock of a work directory. It also rejects folders that are no work directories, and unexpected entries.
 
 Only one process may use a work directory: an OS lock (flock) is held during the run and released when the process ends.
 On file systems without locks, a lease file with a heartbeat is used instead, with a warning.
@@ -31,7 +31,7 @@ from mudd_core.run.store.original_run import original_run_text, reader_state_of
 from mudd_core.run.store.own_code import COPIES
 from mudd_core.run.store.run_folder import RunFolder
 
-# File types of the entries that a run reads or writes.
+# The file types of the entries that a run reads or writes.
 _KINDS = {
     stat.S_IFREG: [
         run_folder.LOCK,
@@ -61,7 +61,7 @@ _KINDS = {
         run_folder.UNFINISHED,
     ],
 }
-# Entries that a run may leave before its config is saved; other entries in a folder without config are foreign.
+# Entries that a run may leave before its config is saved. A folder with other entries but without a config is rejected.
 _UNSTARTED = (run_folder.OUTPUT, run_folder.REMOTE, run_folder.SOURCE_TOKENIZER)
 OWN_NAMES = {
     run_folder.LOCK,
@@ -72,13 +72,14 @@ OWN_NAMES = {
     run_folder.ADAPTER,
     run_folder.ARGUMENTS,
     run_folder.ASKED,
-    *(f"{name}.tmp" for name in (run_folder.CONFIG, run_folder.REMOTE)),  # left by a killed replacement
+    # a killed replacement may leave these files
+    *(f"{name}.tmp" for name in (run_folder.CONFIG, run_folder.REMOTE)),
     *_UNSTARTED,
 }
 
 
 class InUseError(UserError):
-    """The error for a work directory in use. folder: with resolved path."""
+    """The error for a work directory in use. folder: the folder, with its path resolved."""
 
     def __init__(self, message: str, folder: RunFolder) -> None:
         super().__init__(message)
@@ -86,13 +87,13 @@ class InUseError(UserError):
 
 
 class FolderLock:
-    """The lock of a work directory. Use it as a context manager, or call close(). folder: with resolved path."""
+    """The lock of a work directory. Use it as a context manager, or call close(). folder: with its path resolved."""
 
     def __init__(self, folder: RunFolder) -> None:
-        """Create the folder if needed and lock it; raise UserError for a foreign folder."""
+        """Create the folder if it is missing, and lock it. Raise UserError for a folder that is no work directory."""
         self.folder = folder.absolute()
-        self._holds: Callable[[], object] = _nothing  # called once: releases lock or lease
-        self._lease: Lease | None = None  # replaces a lock on file systems without locks
+        self._holds: Callable[[], object] = _nothing  # releases the lock or the lease; called once
+        self._lease: Lease | None = None  # used instead of a lock on file systems without locks
         self.closed = False
         self._made: list[Path] = []  # folders that this object created, innermost first
         self._was_empty = False
@@ -107,7 +108,7 @@ class FolderLock:
             path.mkdir(parents=True, exist_ok=True)
             self._was_empty = not any(path.iterdir())
             self._acquire()
-        except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
+        except (OSError, RuntimeError) as error:  # RuntimeError is raised for a cycle of links
             reason = error.strerror if isinstance(error, OSError) else error
             raise UserError(f"[workdir] {self.folder} cannot be written: {reason}") from error
 
@@ -116,7 +117,7 @@ class FolderLock:
         for wanted, names in _KINDS.items():
             for name in names:
                 self._refuse(name, partial(_is_no, wanted), kind_of(wanted))
-        for name in _KINDS[stat.S_IFREG]:  # a write would change the file under its other name
+        for name in _KINDS[stat.S_IFREG]:  # a write would also change the file under its other name
             self._refuse(name, lambda found: found.st_nlink > 1, kind_of(stat.S_IFREG))
         for name in run_folder.TRACES:
             self._refuse(name, lambda found: stat.S_ISLNK(found.st_mode), kind_of(stat.S_IFDIR))
@@ -126,7 +127,7 @@ class FolderLock:
             )
 
     def _refuse(self, name: str, strange: Callable[[os.stat_result], bool], wanted: str) -> None:
-        """Raise UserError for an unexpected kind of entry."""
+        """Raise UserError for an entry of an unexpected kind."""
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             found = (self.folder.path / name).lstat()
             if strange(found):
@@ -161,12 +162,13 @@ class FolderLock:
             os.close(file)
             self._take_lease(error)
             return
-        if not os.fstat(file).st_nlink:  # its holder has just removed the unused folder
+        if not os.fstat(file).st_nlink:  # another process has just removed the unused folder
             os.close(file)
             self.folder.path.mkdir(parents=True, exist_ok=True)
             self._acquire()
             return
-        # At the latest when the object is garbage-collected: a notebook creates the next one in the same process.
+        # Release the lock when the object is garbage-collected, because a notebook creates the next one in the same
+        # process.
         self._holds = weakref.finalize(self, _unlock, file)
         os.ftruncate(file, 0)
         os.pwrite(file, self._who(), 0)
@@ -202,9 +204,9 @@ class FolderLock:
         self._holds = self._lease.give_up
 
     def beat(self) -> None:
-        """Raise UserError if the folder no longer belongs to this object; cheap, call it every step.
+        """Raise UserError if the folder no longer belongs to this object. This is cheap, so call it in every step.
 
-        The lock was closed, or the process was suspended so long that another run acquired the lease.
+        In this case the lock was closed, or the process was suspended so long that another run acquired the lease.
         """
         if self.closed:
             raise UserError(
@@ -215,7 +217,7 @@ class FolderLock:
             raise self._in_use(other.decode("utf-8", "replace"))
 
     def close(self) -> None:
-        """Release the lock; remove the folder of a run that never started. Raise SaveError on a disk error."""
+        """Release the lock, and remove the folder of a run that never started. Raise SaveError on a disk error."""
         self.closed = True
         self._remove_unused()
         try:
@@ -226,10 +228,10 @@ class FolderLock:
             self._lease = None
 
     def _remove_unused(self) -> None:
-        """Remove the lock and the folders created by this object, if the folder was empty before and still is."""
+        """Remove the lock and the folders that this object created, if the folder was empty before and is empty now."""
         made, self._made = self._made, []
         was_empty, self._was_empty = self._was_empty, False
-        with contextlib.suppress(OSError):  # files of others, or a disk error: the folder stays
+        with contextlib.suppress(OSError):  # the folder has other files, or the disk has failed: the folder stays
             path = self.folder.path
             if was_empty and {entry.name for entry in path.iterdir()} <= {run_folder.LOCK, *_UNSTARTED}:
                 for name in _UNSTARTED:
@@ -248,7 +250,7 @@ class FolderLock:
 
 
 def is_held(folder: RunFolder) -> bool:
-    """Return True if a process has the lock or a current lease of a folder, which may be damaged or missing."""
+    """Return True if a process has the lock or a current lease of a folder. The folder may be damaged or missing."""
     if is_alive(folder.path / run_folder.LEASE):
         return True
     try:

@@ -20,7 +20,7 @@ from mudd_core.run.store.run_folder import RunFolder
 
 
 class Holder(Protocol):
-    """The holder of a work directory. ended: everything is saved, and a later holder may replace it."""
+    """The holder of a work directory. ended: everything is saved, so a later holder may replace this one."""
 
     ended: bool
 
@@ -32,7 +32,7 @@ _holders: weakref.WeakValueDictionary[RunFolder, Holder] = weakref.WeakValueDict
 
 
 def locked(folder: RunFolder, holder: Holder) -> FolderLock:
-    """Return the lock of a folder for this holder; replace a finished or dropped holder of this process."""
+    """Return the lock of a folder for this holder. A finished or freed holder of this process is replaced."""
     try:
         lock = FolderLock(folder)
     except InUseError as error:
@@ -60,7 +60,7 @@ def opened(folder: RunFolder, holder: Holder) -> tuple[FolderLock, Mirror | None
 def _released(folder: RunFolder) -> bool:
     if folder not in _holders:
         return False
-    gc.collect()  # a dropped Trainer may be alive in a reference cycle
+    gc.collect()  # a Trainer without references may still be alive in a cycle
     earlier = _holders.get(folder)
     if earlier is not None and not earlier.ended:
         return False
@@ -71,7 +71,7 @@ def _released(folder: RunFolder) -> bool:
 
 @contextmanager
 def claimed(folder: RunFolder) -> Iterator[None]:
-    """Lock the requested config of a folder, if there is one; the run's own lock may be released meanwhile.
+    """Lock the requested config of a folder, if there is one, while the run's own lock may be released.
 
     Raise UserError while another process has it. On a file system without locks nothing is locked.
     """

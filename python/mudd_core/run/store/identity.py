@@ -1,4 +1,4 @@
-"""The config and the identity of a run in its folder, as a start adopts, checks and writes them on rank 0."""
+"""The config and the identity of a run in its folder: a start adopts, checks and writes them on rank 0."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 def seal_fact(data: Prepared) -> JsonObject:
-    """Return the seal of the token cache for a run's facts; empty if a stream reads the text."""
+    """Return the seal of the token cache as a fact of a run; empty if a stream reads the text."""
     from mudd_core.data.streaming.data import StreamData
 
     return {} if isinstance(data, StreamData) else {SEAL_FACT: data.seal}
@@ -50,7 +50,7 @@ def identity(
 ) -> JsonObject:
     """Return the new run.json. Raise UserError if a saved fact differs.
 
-    saved: run.json of an earlier start, empty for a new run. facts: values are None if unknown.
+    saved: run.json of an earlier start; empty for a new run. facts: the facts of this start; unknown values are None.
     """
     for name, value in facts.items():
         if name in saved and saved[name] != value:
@@ -60,16 +60,16 @@ def identity(
             )
     fresh = {"run_id": secrets.token_hex(8), "started": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
     known = {name: value for name, value in facts.items() if value is not None}
-    # An imported run has its facts only after the first start.
+    # An imported run gets its facts at the first start.
     return {**(saved or fresh), **known, **({} if source is None else {MEMBER: source.to_dict()})}
 
 
 def config_to_run(
     folder: RunFolder, asked: Config, done: Callable[[], int]
 ) -> tuple[Config, list[Difference]]:
-    """Return the asked config in a new folder, else the saved one with the asked free fields, and what they change.
+    """Return the requested config in a new folder; else the saved config with requested free fields, and the changes.
 
-    done: returns the updates of the run so far. UserError as RunStore.adopt.
+    done: returns the number of updates so far. Raise UserError as RunStore.adopt does.
     """
     if not folder.holds_run:
         return with_bound_values(asked), []
@@ -85,15 +85,15 @@ def write_identity(
 ) -> str:
     """Write config, identity and copies of the user's code, recover checkpoints, and return the run's id.
 
-    facts: as identity.
+    facts: as in identity().
     """
     saved, facts = facts_of(folder), {**facts, **own_code.facts_of(config)}
     if not saved:
         facts |= bound_facts(config)
     run = identity(folder, saved, facts, source)
     run_id = run_id_of(folder, run)
-    keep_epochs(folder)  # config.json may gain fields later
-    # The config first: if the run is killed before the next line, the config identifies the folder as a run.
+    keep_epochs(folder)  # needed because config.json may get new fields later
+    # Write the config first: if the run is killed before the next line, the config identifies the folder as a run.
     write_config(folder, config)
     write_files(folder, own_code.copies_of(config))
     _replace_facts(folder, saved, run)
@@ -104,7 +104,7 @@ def write_identity(
 
 
 def write_files(folder: RunFolder, files: Mapping[str, bytes]) -> None:
-    """Write files that commands on the run read; SaveError if that fails."""
+    """Write files that commands on the run will read; raise SaveError if that fails."""
     for name, data in files.items():
         file = folder.path / name
         try:
@@ -115,7 +115,7 @@ def write_files(folder: RunFolder, files: Mapping[str, bytes]) -> None:
 
 
 def write_bits(folder: RunFolder, facts: Mapping[str, Json], step: int) -> str:
-    """Write what decides the bits after this step to run.json, and return a note if that changes, else ''."""
+    """Write the facts that determine the bits after this step to run.json. Return a note if they change, else ''."""
     saved = facts_of(folder)
     now, note = change_of_bits(saved, facts, step)
     _replace_facts(folder, saved, now)
@@ -123,7 +123,7 @@ def write_bits(folder: RunFolder, facts: Mapping[str, Json], step: int) -> str:
 
 
 def write_bits_back_at(folder: RunFolder, step: int) -> None:
-    """Write run.json of a run that goes back to this step."""
+    """Write run.json for a run that goes back to this step."""
     saved = facts_of(folder)
     _replace_facts(folder, saved, bits_back_at(saved, step))
 
@@ -134,11 +134,11 @@ def _replace_facts(folder: RunFolder, saved: JsonObject, now: JsonObject) -> Non
 
 
 def unchanged_summary(folder: RunFolder, config: Config, checkpoints: Checkpoints) -> Summary | None:
-    """Return the summary of a finished run; None if something is left to do, or if its weights were removed."""
+    """Return the summary of a finished run; None if work is left, or if the run's weights were removed."""
     found, train = finished_summary(folder, config), config.train
     if found is None or not train.save or checkpoints.steps():
         return found
-    if train.save_policy == "best" and found.best_step is None:  # no validation was finite
+    if train.save_policy == "best" and found.best_step is None:  # no validation had a finite loss
         return found
     print(
         f"note: {folder} was finished, but its checkpoints are missing, so it trains again", file=sys.stderr
@@ -147,11 +147,11 @@ def unchanged_summary(folder: RunFolder, config: Config, checkpoints: Checkpoint
 
 
 TRAINED_ON = "that the model was trained on"  # data.recipe_text of an import whose settings name no text
-_OF_IMPORT = {"run_id", "started"}  # run.json of an import; the first start of a training adds facts
+_OF_IMPORT = {"run_id", "started"}  # keys of run.json in an import; the first start of a training adds facts
 
 
 def is_unfinished_import(run: RunFolder) -> bool:
-    """Return True if an import started in a folder that has no checkpoint.
+    """Return True if an import has started in a folder that has no checkpoint.
 
     Imports of older versions wrote directly into the folder, so a kill could leave it in this state.
     """
@@ -176,7 +176,7 @@ def imported_weights(run: RunFolder) -> Path | None:
 
 
 def require_weights(run: RunFolder) -> None:
-    """Raise UserError for a folder of a killed import, in which a start would train random weights."""
+    """Raise UserError for the folder of a killed import, in which a start would train random weights."""
     if is_unfinished_import(run):
         raise UserError(
             f"[workdir] {run} belongs to an interrupted import: it has no checkpoint with the "

@@ -1,4 +1,4 @@
-"""The JSON files of a run, written, read and checked: config.json, run.json, summary.json."""
+"""Write, read and check the JSON files of a run: config.json, run.json, summary.json."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _EPOCHS = "data_epochs"  # a field of Summary
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write JSON atomically: a crash leaves the old file or the new one. Raise SaveError on failure.
+    """Write JSON atomically: a crash leaves either the old or the new file. Raise SaveError on failure.
 
     Non-finite numbers become null.
     """
@@ -61,7 +61,7 @@ def read_object(path: Path) -> JsonObject:
 
 
 def object_in(data: bytes, name: str) -> JsonObject:
-    """Return a JSON object from UTF-8 bytes; raise FormatError with the file name if they are not one."""
+    """Return the JSON object in UTF-8 bytes; raise FormatError with the file's name if they are not an object."""
     try:
         value = json.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
@@ -83,7 +83,7 @@ def read_facts(folder: RunFolder) -> JsonObject:
 
 
 def facts_of(folder: RunFolder) -> JsonObject:
-    """Return run.json; empty for a run that does not have it yet."""
+    """Return run.json; empty for a run without that file."""
     return read_facts(folder) if folder.run_file.exists() else {}
 
 
@@ -93,7 +93,10 @@ def run_id_of(folder: RunFolder, facts: JsonObject) -> str:
 
 
 def read_saved_config(folder: RunFolder) -> Config:
-    """Return the config of a run, with paths in its folder updated to its current place; errors as read_config_file."""
+    """Return the config of a run, with paths in its folder updated to its current place.
+
+    Errors as in read_config_file.
+    """
     return with_own_places(read_config_file(folder), folder)
 
 
@@ -119,14 +122,14 @@ def read_config_file(folder: RunFolder) -> Config:
 
 
 def keep_epochs(folder: RunFolder) -> None:
-    """Add the saved config's data.epochs to a summary of an earlier version; raise SaveError on failure."""
+    """Add the saved config's data.epochs to the summary of an earlier version; raise SaveError on failure."""
     file = folder.summary_file
     if folder.config_file.is_file() and file.exists() and _EPOCHS not in (raw := read_object(file)):
         write_json(file, {**raw, _EPOCHS: _epochs_of(raw, folder)})
 
 
 def _epochs_of(summary: JsonObject, folder: RunFolder) -> int:
-    """Return data.epochs of the run of a summary; summaries of earlier versions do not have it."""
+    """Return data.epochs of the run of a summary. Summaries of earlier versions do not have it."""
     found = summary.get(_EPOCHS)
     return found if isinstance(found, int) else read_config_file(folder).data.epochs
 

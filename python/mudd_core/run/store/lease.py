@@ -1,4 +1,4 @@
-"""A file that names the holder of a folder, on file systems without locks; the holder keeps renewing it."""
+"""A file that names the holder of a folder, on file systems without locks. The holder keeps renewing the file."""
 
 from __future__ import annotations
 
@@ -15,18 +15,21 @@ LEASE_SECONDS = 60.0  # seconds after which a lease that was not renewed has exp
 
 
 class Lease:
-    """A lease file with the content `ours`. give_up: removes it, at the latest when the owner is garbage-collected."""
+    """A lease file with the content `ours`.
+
+    give_up: removes the file; also called when the owner is garbage-collected.
+    """
 
     def __init__(self, file: Path, ours: bytes, owner: object) -> None:
         write_file(file, ours)
         self._file, self._ours = file, ours
-        self._last_look = time.monotonic()  # the clock may be set back
+        self._last_look = time.monotonic()  # monotonic, because the clock may be set back
         closing = threading.Event()
         self.give_up = weakref.finalize(owner, _give_up, file, ours, closing)
         threading.Thread(target=_keep_renewing, args=(file, ours, closing), name="lease", daemon=True).start()
 
     def other(self) -> bytes:
-        """Return the content that another holder has written, else empty; reads the file only now and then."""
+        """Return the content that another holder has written, else empty. The file is not read at every call."""
         if time.monotonic() - self._last_look <= LEASE_SECONDS / 6:
             return b""
         found = content(self._file)
@@ -59,5 +62,5 @@ def _keep_renewing(file: Path, ours: bytes, closing: threading.Event) -> None:
 
 def _give_up(file: Path, ours: bytes, closing: threading.Event) -> None:
     closing.set()
-    if content(file) == ours:  # not the lease of another run, which acquired it from a suspended one
+    if content(file) == ours:  # the lease of another run, acquired while this process was suspended, is not renewed
         file.unlink(missing_ok=True)

@@ -1,6 +1,7 @@
 """The append-only files of a run: metrics.jsonl, samples.jsonl, events.jsonl and TensorBoard.
 
-A full disk does not end a run: lines that cannot be written wait in memory. A resume truncates each log at its step.
+A full disk does not end a run: lines that cannot be written wait in memory. A resume truncates each log at the step
+from which it continues.
 """
 
 from __future__ import annotations
@@ -49,15 +50,15 @@ def plain(value: Any) -> Any:
 
 
 class LineFile:
-    """A file of JSON lines, passed to the system at once, so that a killed process loses none.
+    """A file of JSON lines. Each line is handed to the operating system at once, so that a killed process loses none.
 
-    Lines that a full disk rejects wait in memory and are written first later, so no line stays torn. Until then every
-    call raises the OSError.
+    Lines that a full disk rejects wait in memory. They are written before later lines, so no line stays incomplete.
+    Until then every call raises the OSError.
     """
 
     def __init__(self, path: Path) -> None:
         self._file = open_to_append(path, buffering=0)
-        weakref.finalize(self, self._file.close)  # if the Trainer is garbage-collected
+        weakref.finalize(self, self._file.close)  # closes the file if the Trainer is garbage-collected
         self._waiting = bytearray()
 
     def append(self, row: Mapping[str, Any]) -> None:
@@ -75,7 +76,7 @@ class LineFile:
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """Retry the waiting lines once, and close."""
+        """Try once more to write the waiting lines, and close the file."""
         try:
             if not self._file.closed:
                 self._write()
@@ -91,8 +92,8 @@ class MetricsLog(LineFile):
     """metrics.jsonl; every entry needs a 'step'. `sync` is called before a checkpoint is committed."""
 
     def __init__(self, path: Path, *, resumed_step: int = 0, rows: Iterable[Row] | None = None) -> None:
-        """Open the log; remove entries after the resumed step and a torn last line. rows: its entries; None: read
-        them.
+        """Open the log; remove entries after the resumed step and an incomplete last line. rows: the log's entries;
+        None: read them.
         """
         if os.path.lexists(path):
             kept = [row for row in (read_rows(path) if rows is None else rows) if row["step"] <= resumed_step]
@@ -101,7 +102,10 @@ class MetricsLog(LineFile):
 
 
 class SampleLog:
-    """samples.jsonl, truncated at the resumed step; created with the first sample. last: its last step, or -1."""
+    """samples.jsonl, truncated at the resumed step; created with the first sample.
+
+    last: the step of the last sample, or -1.
+    """
 
     def __init__(self, folder: RunFolder, *, resumed_step: int) -> None:
         self._folder, self._step = folder, resumed_step
@@ -112,7 +116,7 @@ class SampleLog:
             self.last = max((row["step"] for row in read_rows(folder.samples_file)), default=-1)
 
     def append(self, sample: Sample) -> None:
-        """Append a sample; raise OSError if that fails, and retry it with the next one."""
+        """Append a sample. Raise OSError if that fails; the next call then tries again."""
         self.last = sample.step
         self._lines = self._lines or MetricsLog(self._folder.samples_file, resumed_step=self._step)
         self._lines.append(asdict(sample))
@@ -123,13 +127,13 @@ class SampleLog:
             self._lines.sync()
 
     def close(self) -> None:
-        """Write the rest and close."""
+        """Write the waiting lines and close the file."""
         if self._lines is not None:
             self._lines.close()
 
 
 class Lenient(Listener):
-    """A listener that writes files. Write errors cause one warning for each file."""
+    """A listener that writes files. Write errors cause one warning per file."""
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
@@ -155,7 +159,7 @@ class Lenient(Listener):
         """Print the first warning about a log."""
         if name not in self._warned:
             self._warned.add(name)
-            with contextlib.suppress(OSError):  # standard output may be on the same disk
+            with contextlib.suppress(OSError):  # stdout may be on the same full disk
                 print(f"warning: {text}", file=sys.stderr)
 
 
@@ -165,7 +169,7 @@ class Board(Lenient):
     log: EventFiles | None = None
 
     def open(self, step: int, config: Config) -> None:
-        """Continue after this step."""
+        """Continue the events after this step."""
         self.log = EventFiles(self._folder.board_folder, step, config.log.flush_every)
 
     def took_step(self, record: StepRecord, *, logged: bool, seconds_left: float) -> None:
@@ -201,7 +205,7 @@ class Files(Lenient):
         self.metrics: MetricsLog | None = None
         self.samples: SampleLog | None = None
         self.events: LineFile | None = None
-        self._waiting: list[str] = []  # warnings before their file is open
+        self._waiting: list[str] = []  # warnings that wait until their file is open
 
     def open(self, step: int, config: Config) -> None:
         """Open the files and remove entries after the step. Raise OSError if one cannot be written."""
@@ -212,7 +216,7 @@ class Files(Lenient):
             self.events = LineFile(self._folder.events_file)
 
     def event(self, name: str, **facts: Json) -> None:
-        """Write an event; events may differ from those of an unbroken run."""
+        """Write an event. A resumed run may have other events than an uninterrupted run."""
         assert self.events is not None
         with self._going_on(EVENTS):
             self.events.append({"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "event": name, **facts})
@@ -227,7 +231,7 @@ class Files(Lenient):
         self._write_waiting()
 
     def warned(self, text: str, step: int | None = None) -> None:
-        """Write a warning about a step; others wait for the start of the run."""
+        """Write a warning about a step. Other warnings wait for the start of the run."""
         if step is not None:
             self.event(EventName.WARNING, step=step, text=text)
         elif text not in self._waiting:

@@ -11,7 +11,7 @@ from mudd_core.run.store.run_folder import BOARD, EVENTS, METRICS, SAMPLES, RunF
 
 
 class Logs:
-    """All logs of a run, opened at a step. Entries that cannot be written wait; `sync` requires them to be written."""
+    """All logs of a run, opened at a step. Entries that cannot be written wait; `sync` raises if some still wait."""
 
     def __init__(self, folder: RunFolder) -> None:
         self.files, self.board, self.copy = Files(folder), Board(folder), Copy(folder)
@@ -46,13 +46,13 @@ class Logs:
         self._sync_failed = False
 
     def close_rows(self) -> None:
-        """Close the files that `open` opens again at another step."""
+        """Close the files that `open` may open again at another step."""
         for log in (self.files.metrics, self.board.log, self.copy.log, self.files.samples):
             if log is not None:
                 log.close()
 
     def close(self) -> None:
-        """Close all logs; raise SaveError if one cannot be written, or only warn if `sync` has failed before."""
+        """Close all logs. Raise SaveError if one cannot be written; only warn if `sync` has failed before."""
         files, board, copy = self.files, self.board, self.copy
         logs = {
             METRICS: (files, files.metrics),

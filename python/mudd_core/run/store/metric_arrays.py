@@ -1,4 +1,4 @@
-"""Metrics as columns: arrays of a run's log, its validations and a Trainer's history."""
+"""Metrics as columns: the arrays of a run's log, of its validations, and of a Trainer's history."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 class Metrics(dict[str, "Int64 | Float64"]):
-    """Mapping of names to arrays with one element for each log entry: "step" and "tokens" int64, others float64.
+    """Mapping of names to arrays with one element per log entry: "step" and "tokens" are int64, others float64.
 
-    Missing values are NaN. A list or dict of numbers becomes several columns: "expert_load/0".
+    Missing values are NaN. A list or dict of numbers becomes several columns, such as "expert_load/0".
     """
 
     @classmethod
@@ -31,7 +31,7 @@ class Metrics(dict[str, "Int64 | Float64"]):
         count = 0
         for row in rows:
             for name, value in row.items():
-                # null: a non-finite number, or none for this entry
+                # null is a non-finite number, or means that the entry has no value
                 for label, found in [(name, np.nan)] if value is None else numbers_of(name, value):
                     column = columns.setdefault(label, array("d"))
                     column.extend([np.nan] * (count - len(column)))
@@ -48,7 +48,7 @@ class Metrics(dict[str, "Int64 | Float64"]):
 
     @property
     def rows(self) -> int:
-        """Number of entries."""
+        """The number of entries."""
         return len(next(iter(self.values()), ()))
 
     def to_pandas(self) -> pandas.DataFrame:

@@ -1,4 +1,4 @@
-"""Readers of metrics.jsonl and samples.jsonl: one JSON object a line, in the order of steps."""
+"""Readers of metrics.jsonl and samples.jsonl: one JSON object per line, in the order of steps."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from mudd_core.run.store.run_folder import RunFolder
 
 Row = dict[str, Any]
 _TAIL_BYTES = 1 << 16
-_LONGEST_NUMBER = 300  # digits of an integer; a float is at most 1.8e308
+_LONGEST_NUMBER = 300  # most digits of an integer, because a float is at most 1.8e308
 
 
 def read_rows(path: Path) -> Iterator[Row]:
-    """Yield the entries of a log; skip a torn last line, raise FormatError for a damaged line before it."""
+    """Yield the entries of a log. Skip an incomplete last line; raise FormatError for a damaged line before it."""
     if not os.path.lexists(path):
         return
     try:
         lines = read_bytes(path, links=False).split(b"\n")
     except OSError as error:
         raise UserError(f"[workdir] {path}: {error.strerror}") from error
-    lines.pop()  # empty, or an unfinished line
+    lines.pop()  # the last piece is empty, or an unfinished line
     offset = 0
     for number, line in enumerate(lines, 1):
         row = _row_of(line)
         if isinstance(row, str):
-            if number == len(lines):  # torn by a power cut that kept the length
+            if number == len(lines):  # a power cut that kept the file's length damaged the last line
                 return
             raise FormatError(str(path), offset, f"line {number} is damaged: {row}; restore it or delete it")
         yield row
@@ -57,8 +57,8 @@ def rows_up_to(folder: RunFolder, step: int) -> list[Row]:
 class RecordedValidations:
     """Validations in metrics.jsonl up to a step, and the last updates.
 
-    losses: steps and losses, NaN if not finite or without targets. last: the validation of that step, if any. updates:
-    steps and losses of the last updates, without skipped ones and auxiliary losses.
+    losses: steps and losses; a loss is NaN if it was not finite or had no targets. last: the validation of that step,
+    if any. updates: steps and losses of the last updates, without skipped updates and without auxiliary losses.
     """
 
     losses: list[tuple[int, float]]
@@ -67,7 +67,7 @@ class RecordedValidations:
 
     @classmethod
     def of(cls, raw: Row, folder: RunFolder) -> RecordedValidations:
-        """Return the values from the JSON of their dict, which another rank has read."""
+        """Return the values from a dict in JSON, which another rank has read."""
         losses, updates = (
             [(int(step), float(loss)) for step, loss in raw[name]] for name in ("losses", "updates")
         )
@@ -131,7 +131,7 @@ def _whole(digits: str) -> int:
 
 
 def _row_of(line: bytes) -> Row | str:
-    """Return the entry in a line, or a description of its fault."""
+    """Return the entry in a line, or a description of the error."""
     try:
         row = json.loads(line, parse_int=_whole)
     except (ValueError, RecursionError) as error:

@@ -33,7 +33,7 @@ class MetricsFile:
     """The file or folder of log.metrics_file, without lines after `resumed_step`."""
 
     def __init__(self, config: Config, resumed_step: int) -> None:
-        """Open the file or folder; raise OSError if it cannot be written."""
+        """Open the file or folder, and remove later lines; raise OSError if it cannot be written."""
         kind = kind_of(config)
         self._of_program = kind != "rows"
         self._lines: LineFile | None = None
@@ -66,7 +66,7 @@ class MetricsFile:
             self._results.line(line.encode())
 
     def close(self) -> None:
-        """Write the rest and close."""
+        """Write the waiting lines and close the files."""
         for file in (self._lines, self._results):
             if file is not None:
                 file.close()
@@ -137,7 +137,7 @@ def lines_file(config: Config) -> Path:
 
 
 def _cut_back(path: Path, step: int, step_of: Callable[[bytes], float]) -> None:
-    """Remove a torn last line and the lines after the step."""
+    """Remove an incomplete last line, and the lines after the step."""
     if os.path.lexists(path):
         lines = read_bytes(path, links=False).split(b"\n")[:-1]
         kept = [line for line in lines if step_of(line) <= step]
@@ -160,13 +160,13 @@ def _step_of_result(line: bytes) -> float:
     return float(found[1]) if found else 0.0
 
 
-_ROW_BEGIN = b'{"step": '  # key of each entry of metrics.jsonl
+_ROW_BEGIN = b'{"step": '  # the start of each entry of metrics.jsonl
 
 
 def require_metrics_file(config: Config, folder: RunFolder | None = None) -> None:
     """Raise SaveError if log.metrics_file is not writable, UserError for a file with other content; create nothing.
 
-    folder: of the run, which will create it; the file may be in it.
+    folder: the folder of the run, which the run will create; the file may be in it.
     """
     if not config.log.metrics_file:
         return
@@ -181,7 +181,7 @@ def require_metrics_file(config: Config, folder: RunFolder | None = None) -> Non
         if not is_new:
             with open_binary(path, links=False) as file:
                 begin = file.read(len(_ROW_BEGIN))
-            # A copy is truncated by the steps of its entries, which would empty a file of other objects.
+            # A copy is truncated by the steps of its entries. A file of other objects would become empty.
             wanted = b"{" if kind_of(config) != "rows" else _ROW_BEGIN
             if not (begin.startswith(wanted) or wanted.startswith(begin)):
                 raise UserError(f"[log] metrics_file: expected a new file or a file of metrics, got {path}")

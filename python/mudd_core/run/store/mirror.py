@@ -1,4 +1,4 @@
-"""The copy of a work directory in remote storage: steps (manifest last) and logs, for resumes on other machines."""
+"""The copy of a work directory in remote storage: steps (manifest last) and logs. Other machines can resume from it."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from mudd_core.run.store.run_folder import (
     RunFolder,
 )
 
-_OWN = (LOCK, LEASE, STOP)  # only for this machine
+_OWN = (LOCK, LEASE, STOP)  # files that belong to this machine only
 _FOLDERS = (BOARD, TRACES[0])
-_PROBE = ".probe-"  # left by a killed start
+_PROBE = ".probe-"  # name of a file that a killed start may leave
 _WHAT = "[workdir] path"
 
 
 class Mirror:
-    """A run's folder in remote storage. A failed upload raises SaveError; the local files are complete anyway."""
+    """A run's folder in remote storage. A failed upload raises SaveError, but the local files are complete."""
 
     def __init__(self, folder: RunFolder, *, writes: bool = True) -> None:
         """Connect to the storage and, if this process writes, test it; raise UserError if that fails."""
@@ -40,7 +40,7 @@ class Mirror:
         self.url, self._folder = folder.url, self._run.path
         self._checkpoints = Checkpoints(self._run)
         self._files = RemoteFiles(self.url, _WHAT)
-        self._uploaded: dict[int, bytes] = {}  # manifests of the remote steps
+        self._uploaded: dict[int, bytes] = {}  # manifests of the steps in the storage
         self._sizes: dict[str, tuple[int, int]] = {}  # sizes and modification times of uploaded logs
         try:
             names = [name for name in self._files.names("") if not name.startswith(_PROBE)]
@@ -71,7 +71,7 @@ class Mirror:
             steps = self._remote_steps()
         except Exception as error:
             raise unreachable(self.url, _WHAT, error) from None
-        self._uploaded = dict.fromkeys(steps, b"")  # the next push removes steps that no longer exist here
+        self._uploaded = dict.fromkeys(steps, b"")  # the next push removes steps that this machine no longer has
         Fetch(self._files, self._run, (*_FOLDERS, *_OWN)).run(steps, say)
 
     def _remote_steps(self) -> list[int]:
@@ -79,7 +79,7 @@ class Mirror:
         return [step for step in map(step_of, names) if step is not None]
 
     def push(self) -> None:
-        """Synchronize the storage: upload new steps, then remove deleted ones, then upload logs."""
+        """Synchronize the storage: upload new steps, then remove deleted ones, then upload the logs."""
         try:
             self._push_logs()
             for step in self._checkpoints.steps():
@@ -104,7 +104,7 @@ class Mirror:
             if self._files.read(f"{there}/{MANIFEST}") == manifest:
                 self._uploaded[step] = manifest
                 return
-            self._files.remove(f"{there}/{MANIFEST}")  # without its manifest it is no step
+            self._files.remove(f"{there}/{MANIFEST}")  # a folder without a manifest is not a step
         for file in sorted(here.iterdir()):
             if file.name != MANIFEST:
                 self._files.send(file, f"{there}/{file.name}")
@@ -112,7 +112,7 @@ class Mirror:
         self._uploaded[step] = manifest
 
     def drop_missing(self) -> None:
-        """Remove remote steps that were deleted here; print a warning if that fails."""
+        """Remove the remote steps that this machine has deleted; print a warning if that fails."""
         try:
             self._drop_missing()
         except Exception as error:
@@ -120,7 +120,7 @@ class Mirror:
             print(f"warning: {reason}; steps that were deleted here are still stored there", file=sys.stderr)
 
     def _drop_missing(self) -> None:
-        """Remove the steps, each manifest first."""
+        """Remove these steps, the manifest of each first."""
         for step in sorted(self._uploaded.keys() - set(self._checkpoints.steps())):
             there = f"{CHECKPOINTS}/{step_name(step)}"
             if MANIFEST in self._files.names(there):

@@ -1,11 +1,11 @@
-"""User files of a run: their copies and hashes in the work directory, and their use on resume.
+"""The user's files of a run: their copies and hashes in the work directory, and their use on resume.
 
 A copy is `model_family.py` in the same folder as config.json. A command runs it only if it needs that code, the saved
-config names it, and the user has allowed it: the run was started by this user here, the command names a
-file with the same bytes, or --trust-code (trust_code=True) was given.
+config names it, and the user has allowed it. The user allows it in one of three ways: this user started the run on this
+machine, the command names a file with the same bytes, or --trust-code (trust_code=True) is set.
 
-The ids and hashes of runs that this user started here are kept outside the folders of the runs, in
-$XDG_STATE_HOME/mudd_core/runs (~/.local/state by default), because a folder from elsewhere can contain any id and hash.
+The ids and hashes of the runs that this user started here are stored outside the folders of the runs, in
+$XDG_STATE_HOME/mudd_core/runs (~/.local/state by default). A folder from elsewhere can contain any id and hash.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ from mudd_core.config.own_optimizers import name_fault, named_optimizer, own_opt
 from mudd_core.config.pipelines import KEY as READER
 from mudd_core.run.store.run_folder import RunFolder
 
-_ID = re.compile(r"[0-9a-f]{16}")  # the form of identity(); other strings are never used as file names
+_ID = re.compile(r"[0-9a-f]{16}")  # the form of identity(); other strings are never used as names of files
 
 
 def _file(run_id: str) -> Path | None:
-    """Return the file about a run; None for an id in another form, and without a home folder."""
+    """Return the file about a run; None for an id in another form, or without a home folder."""
     given = os.environ.get("XDG_STATE_HOME", "")
     try:
         state = Path(given) if Path(given).is_absolute() else Path.home() / ".local" / "state"
-    except RuntimeError:  # no home folder
+    except RuntimeError:  # there is no home folder
         return None
     return state / "mudd_core" / "runs" / f"{run_id}.json" if _ID.fullmatch(run_id) else None
 
 
 def known_hashes(run_id: str) -> dict[str, str]:
-    """Return the SHA-256 by field of code that this user ran here in the run of this id; empty for other runs."""
+    """Return the SHA-256 by field of the code that this user ran on this machine in a run; empty for other runs."""
     file = _file(run_id)
     try:
         found = None if file is None else json.loads(read_bytes(file).decode("utf-8"))
@@ -79,7 +79,7 @@ TRUST = "--trust-code"
 
 
 def _named(config: Config) -> dict[str, tuple[str, OwnFile]]:
-    """Return by field the value FILE.py:NAME of a config, and the file that was run."""
+    """Return, by field, the value FILE.py:NAME in a config, and the file that has run."""
     used = {FAMILY: own_family(config.model), OPTIMIZER: own_optimizer(config.optim.name)}
     found = {
         key: (one.name, one.file) for key, one in used.items() if one is not None and one.file is not None
@@ -89,7 +89,7 @@ def _named(config: Config) -> dict[str, tuple[str, OwnFile]]:
 
 
 def run_named(key: str, name: str, text: bytes) -> None:
-    """Run the bytes of a file as the FILE.py:NAME of a field."""
+    """Run the bytes of a file as the FILE.py:NAME that a field names."""
     if key == FAMILY:
         named_family(name, text)
     elif key == OPTIMIZER:
@@ -118,7 +118,7 @@ def own_texts(config: Config) -> list[Json]:
 
 @dataclasses.dataclass(frozen=True)
 class _Saved:
-    """A saved file of a run: the value of its field, and its hash."""
+    """A saved file of a run: the value of its field, and the hash of its bytes."""
 
     name: str
     sha256: str
@@ -138,10 +138,10 @@ def _saved(facts: Mapping[str, Json], folder: RunFolder) -> dict[str, _Saved]:
 
 
 def run_copies(folder: RunFolder, words: Sequence[str] = (), needs: Collection[str] = ALL) -> None:
-    """Run the copies in a work directory that its config names and the caller needs; do nothing without a run.
+    """Run the copies in a work directory that its config names and the caller needs. Without a run, do nothing.
 
-    The copy of a reader runs later, when data are read. words: of the command; for files that they name, the copy is
-    not used. needs: fields.
+    The copy of a reader runs later, when data are read. words: the arguments of the command; if they name a file, its
+    copy is not used. needs: the fields whose code the caller needs.
 
     Raise UserError if a copy is missing or has changed since the start, and for untrusted code (_require_trust).
     """
@@ -177,7 +177,7 @@ def _named_by(folder: RunFolder) -> dict[str, str]:
 
 
 def _copy(folder: RunFolder, facts: Mapping[str, Json], key: str, one: _Saved) -> bytes:
-    """Return the bytes of a copy that may run; raise UserError for all others."""
+    """Return the bytes of a copy that may run; raise UserError for any other copy."""
     copy = folder.path / COPIES[key]
     try:
         text = read_bytes(copy, links=False)
@@ -199,7 +199,10 @@ def _copy(folder: RunFolder, facts: Mapping[str, Json], key: str, one: _Saved) -
 
 
 def _is_of_user(folder: RunFolder, facts: Mapping[str, Json], key: str, sha256: str) -> bool:
-    """Return True if this user ran these bytes here in this run; False for a copy of a URL, where others may write."""
+    """Return True if this user ran these bytes here in this run.
+
+    Return False for a copy of a URL, because others may write there.
+    """
     return not folder.is_copy and known_hashes(str(facts.get("run_id"))).get(key) == sha256
 
 
@@ -211,7 +214,7 @@ def remember_code(run_id: str, config: Config) -> str:
 def check_saved(config: Config, names: Mapping[str, str] | None = None) -> None:
     """Raise UserError for a saved config that breaks a rule, except for an optimizer whose code has not run.
 
-    names: see check_config.
+    names: as in check_config.
     """
     if name_fault(config.optim.name):
         config = replace_path(config, OPTIMIZER, "adamw")
@@ -219,7 +222,7 @@ def check_saved(config: Config, names: Mapping[str, str] | None = None) -> None:
 
 
 def require_named_reader(config: Config, words: Sequence[str]) -> None:
-    """Raise UserError if a saved config names a reader's file but the command does not."""
+    """Raise UserError if a saved config names the file of a reader but the command does not."""
     reader = config.data.pipeline
     if split_name(reader) is not None and not named_in(words, READER):
         raise UserError(
@@ -229,14 +232,14 @@ def require_named_reader(config: Config, words: Sequence[str]) -> None:
 
 
 def as_saved(asked: Config, folder: RunFolder, facts: Mapping[str, Json]) -> Config:
-    """Return the requested config with the run's names for its files.
+    """Return the requested config with the names that the run uses for its files.
 
     Raise UserError with both hashes if a file has changed since the start of the run.
     """
     now = _named(asked)
     for key, one in _saved(facts, folder).items():
         if key not in now or _leaf(now[key][0]) != _leaf(one.name):
-            continue  # the comparison of fields will report it
+            continue  # the comparison of fields reports it
         name, file = now[key]
         if file.sha256 != one.sha256:
             copy = f"{key}={folder.path / COPIES[key]}:{_leaf(name)}"

@@ -1,4 +1,4 @@
-"""Files below a URL, through fsspec; a call without progress within a time limit raises TimeoutError."""
+"""Files below a URL, through fsspec. A call without progress within a time limit raises TimeoutError."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ from typing import TypeVar
 from mudd_core.base.storage import file_system
 
 T = TypeVar("T")
-LIMIT_SECONDS = 300.0  # seconds of any call, plus
-SLOWEST = 1 << 20  # bytes per second of an upload or download
+LIMIT_SECONDS = 300.0  # seconds that any call may take, plus the time of its bytes
+SLOWEST = 1 << 20  # slowest accepted upload or download, in bytes per second
 
 
 class RemoteFiles:
-    """The files below one URL. After a timeout, calls fail at once until the slow call returns."""
+    """The files below one URL. After a timeout, further calls fail at once until the slow call returns."""
 
     def __init__(self, url: str, argument: str) -> None:
-        """Open the storage; raise UserError for an unusable scheme. argument: name of the URL in messages."""
+        """Open the storage; raise UserError for an unusable scheme.
+
+        argument: the argument with the URL, for messages.
+        """
         self._files, path = file_system(url, argument)
         self._root = path.rstrip("/")
         self._late: threading.Thread | None = None
@@ -75,7 +78,7 @@ class RemoteFiles:
         self._limited(lambda: self._files.rm_file(self._at(name)))
 
     def remove_folder(self, name: str) -> None:
-        """Remove a folder with everything in it."""
+        """Remove a folder with all files in it."""
         self._limited(lambda: self._files.rm(self._at(name), recursive=True))
 
     def _at(self, name: str) -> str:
@@ -85,7 +88,7 @@ class RemoteFiles:
         self._deadline = time.monotonic() + LIMIT_SECONDS + size / SLOWEST
 
     def _limited(self, call: Callable[[], T], size: int = 0) -> T:
-        """Return or raise the result of the call, run in a daemon thread that the process does not wait for at exit."""
+        """Return or raise the result of a call in a daemon thread, so that the process does not wait for it at exit."""
         if self._late is not None and self._late.is_alive():
             raise TimeoutError("an earlier call has not returned yet")
         returned: list[T] = []

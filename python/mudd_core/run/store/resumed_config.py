@@ -1,6 +1,6 @@
-"""The config of a resumed run: the saved one with requested free fields, more steps, updated paths and bound values.
+"""The config of a resumed run: the saved one, with requested free fields, more steps, new paths and bound values.
 
-Steps are added in place if the schedule allows it, else in a new run from the weights.
+Steps are added in place if the schedule allows it; otherwise a new run starts from the weights.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def extended(saved: Config, asked: Config, done: int) -> Config:
 
 
 def with_more_epochs(saved: Config, asked: Config) -> Config:
-    """Return the saved config with the requested data.epochs if the run ends with its data and the value is larger.
+    """Return the saved config with the requested data.epochs, if the run ends with its data and the value is larger.
 
     The learning rates do not depend on data.epochs, so no schedule is checked.
     """
@@ -66,7 +66,7 @@ def with_own_places(config: Config, folder: RunFolder) -> Config:
 
 
 def moved_along(asked: Config, saved: Config, folder: RunFolder) -> Config:
-    """Return the requested config with the saved config's paths updated to the current place of the folder."""
+    """Return the requested config, with the saved config's paths updated to the current place of the folder."""
     before = {info.path: info.value for info in walk(saved)}
     now = {info.path: info.value for info in walk(asked)}
     for path, place in _own_places(saved, folder):
@@ -76,7 +76,7 @@ def moved_along(asked: Config, saved: Config, folder: RunFolder) -> Config:
 
 
 def _own_places(config: Config, folder: RunFolder) -> Iterator[tuple[str, Path]]:
-    """Yield fields with a path in the folder's earlier place, and the current path."""
+    """Yield the fields with a path in the folder's earlier place, each with its current path."""
     base, tokenizer = Path(config.start.load_parameters_path), Path(config.data.tokenizer)
     if not _has_own_base(config, folder) or base.resolve() == folder.base_folder.resolve():
         return
@@ -89,7 +89,7 @@ def _own_places(config: Config, folder: RunFolder) -> Iterator[tuple[str, Path]]
 
 
 def _has_own_base(config: Config, folder: RunFolder) -> bool:
-    """Return True if the base was imported into the folder of the run, even if it is now missing."""
+    """Return True if the base was imported into the folder of the run, even if the base is now missing."""
     base = config.start.load_parameters_path
     start = object_in(folder.asked_file).get("start") if Path(base).name == BASE else None
     began = start.get("load_parameters_path") if isinstance(start, dict) else None
@@ -97,23 +97,23 @@ def _has_own_base(config: Config, folder: RunFolder) -> bool:
         return False
     typed = object_in(folder.arguments_file).get("base")
     if isinstance(typed, str) and Path(typed) == Path(began):
-        return False  # another run
+        return False  # the path names another run
     return base == began or folder.base_folder.is_dir()
 
 
-MEMBER = "bound_fields"  # key in run.json; absent in runs of earlier versions
+MEMBER = "bound_fields"  # key in run.json; runs of earlier versions do not have it
 
 
 def bound_facts(config: Config) -> JsonObject:
-    """Return the facts for a new run's run.json about the fields that its config binds."""
+    """Return the facts for run.json about the fields that a new run's config binds."""
     return {MEMBER: list(config.bound_fields)} if config.bound_fields else {}
 
 
 def with_earlier_values(asked: Config, saved: Config, facts: Mapping[str, Json]) -> Config:
-    """Return the requested config; for a run of an earlier version, with the saved values of bound fields and a note.
+    """Return the requested config and a note; runs of earlier versions get the saved values of bound fields.
 
-    Earlier versions allowed a resume to change them, so the command of such a run may not name the saved value. facts:
-    run.json.
+    Earlier versions allowed a resume to change these fields, so the command of such a run may not name the saved value.
+    facts: the content of run.json.
     """
     if MEMBER in facts or not saved.bound_fields:
         return asked
@@ -128,7 +128,7 @@ def with_earlier_values(asked: Config, saved: Config, facts: Mapping[str, Json])
     return asked
 
 
-TRAINED = "bpe"  # value of data.tokenizer without a vocabulary: it is trained on the text
+TRAINED = "bpe"  # the value of data.tokenizer for a vocabulary that is trained on the text
 
 
 def resumed_config(saved: Config, asked: Config, done: int) -> tuple[Config, list[Difference]]:
@@ -137,9 +137,11 @@ def resumed_config(saved: Config, asked: Config, done: int) -> tuple[Config, lis
     Raise UserError with the list of fields that must not differ.
     """
     asked = with_saved_tokenizer(saved, asked)
-    if asked.train.epochs and asked.train.epochs == saved.train.epochs:  # resolved at the first start
+    # train.epochs was resolved at the first start
+    if asked.train.epochs and asked.train.epochs == saved.train.epochs:
         asked = replace_path(asked, "train.steps", saved.train.steps)
-    if saved.tune.method == "lora" and asked.start.load_parameters_path:  # its hash is compared, not its path
+    # the hash of the base is compared, not its path
+    if saved.tune.method == "lora" and asked.start.load_parameters_path:
         path = asked.start.load_parameters_path
         saved = replace_path(saved, "start.load_parameters_path", path)
     longer = with_more_epochs(extended(saved, asked, done), asked)
@@ -148,7 +150,7 @@ def resumed_config(saved: Config, asked: Config, done: int) -> tuple[Config, lis
 
 
 def with_saved_tokenizer(saved: Config, asked: Config) -> Config:
-    """Return the requested config with the tokenizer that the first start of the run got from its source."""
+    """Return the requested config with the tokenizer that the first start of the run took from its source."""
     if asked.data.tokenizer != TRAINED or not saved.start.load_parameters_path:
         return asked
     result: Config = replace_path(asked, "data.tokenizer", saved.data.tokenizer)

@@ -1,6 +1,6 @@
 """The folder of a run and the paths of its files.
 
-A RunFolder is created once from the user's name and passed on as a whole: modules get the path of each file from it.
+A RunFolder is created once from the user's path or URL. Modules get the path of each file from it.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from mudd_core.base.storage import is_url, mapped, mirror_folder
 
 CONFIG, RUN, SUMMARY = "config.json", "run.json", "summary.json"
 METRICS, EVENTS, OUTPUT = "metrics.jsonl", "events.jsonl", "log.txt"
-SAMPLES = "samples.jsonl"  # samples of sample.every
-EVALUATIONS = "evaluations.jsonl"  # evaluations of weights named by a command
+SAMPLES = "samples.jsonl"  # file of the samples of sample.every
+EVALUATIONS = "evaluations.jsonl"  # file of the evaluations of weights that a command names
 BENCHMARK_LOG = "mlperf_compliance.log"
-SOURCE_TOKENIZER = "source-tokenizer.json"  # tokenizer of the weights from which a run started
+SOURCE_TOKENIZER = "source-tokenizer.json"  # the tokenizer of the weights from which a run started
 LOCK, LEASE, STOP = ".lock", ".lease", "STOP"
-REMOTE = "remote.json"  # names the storage of which the folder is a copy
+REMOTE = "remote.json"  # names the storage that the folder is a copy of
 STAGED, UNFINISHED = ".fetch", ".fetch.part"  # stages of a download (run/store/fetch.py)
 CHECKPOINTS, BOARD = "checkpoints", "tensorboard"
 BASE, ASKED = "base", "tune.json"  # the base model of fine-tuning, and its requested config
-ARGUMENTS = "tune-arguments.json"  # arguments of fine-tuning
+ARGUMENTS = "tune-arguments.json"  # the arguments of fine-tuning
 SOURCE = "source.json"  # the origin of an imported base, and its files
-ADAPTER = "adapter"  # initial adapters of fine-tuning
+ADAPTER = "adapter"  # the initial adapters of fine-tuning
 TRACES = (
     "plugins",
     "plugins/profile",
-)  # folders of traces, whose loss does not matter: only links are rejected
+)  # folders of traces, which may be lost: only links are rejected
 _ARGUMENT = "[arguments] --workdir"
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The work directory of a run. url: of the storage of which it is a copy, without final slash; else empty.
+    """The work directory of a run. url: the URL that it is a copy of, without a final slash; otherwise empty.
 
     trusted: the caller allows code in the folder to run (--trust-code, trust_code=True).
     """
@@ -49,10 +49,10 @@ class RunFolder:
     def named(
         cls, name: str, mounts: str = "", argument: str = _ARGUMENT, *, trusted: bool = False
     ) -> RunFolder:
-        """Return the folder of a user's path or URL; raise UserError for an impossible name.
+        """Return the folder for a user's path or URL; raise UserError for an impossible name.
 
-        mounts: storage.map. An unmapped URL is mirrored from a folder below runs/remote. argument: name for messages,
-        as [place] name.
+        mounts: storage.map. An unmapped URL is mirrored from a folder below runs/remote. argument: its name for
+        messages, as `[place] name`.
         """
         name = mapped(name, mounts)
         if is_url(name):
@@ -86,12 +86,12 @@ class RunFolder:
 
     @property
     def config_file(self) -> Path:
-        """The config with which the run was started; it identifies the folder as a run."""
+        """The config with which the run was started. It identifies the folder as a run."""
         return self.path / CONFIG
 
     @property
     def run_file(self) -> Path:
-        """The id of the run and the facts that are compared on resume."""
+        """The id of the run, and the facts that a resume compares."""
         return self.path / RUN
 
     @property
@@ -101,22 +101,22 @@ class RunFolder:
 
     @property
     def metrics_file(self) -> Path:
-        """Metrics, one line for each logged update or validation."""
+        """The metrics, one line for each logged update or validation."""
         return self.path / METRICS
 
     @property
     def events_file(self) -> Path:
-        """Events, one line each."""
+        """The events, one per line."""
         return self.path / EVENTS
 
     @property
     def samples_file(self) -> Path:
-        """Samples of sample.every, one line each."""
+        """The samples of sample.every, one per line."""
         return self.path / SAMPLES
 
     @property
     def evaluations_file(self) -> Path:
-        """Evaluations of weights named by a command."""
+        """The evaluations of weights that a command names."""
         return self.path / EVALUATIONS
 
     @property
@@ -130,18 +130,19 @@ class RunFolder:
         return self.path / STOP
 
     def measured_beside(self) -> list[RunFolder]:
-        """Return the folders with metrics in the same parent folder, newest metrics first, possibly including this
-        one.
+        """Return the folders with metrics in the same parent folder, newest metrics first.
+
+        This folder may be one of them.
         """
         above = self.path.parent
         files = above.glob(f"*/{METRICS}") if above.is_dir() else ()
         return [RunFolder(file.parent) for file in sorted(files, key=_changed, reverse=True)]
 
     def take_stop_file(self) -> bool:
-        """Return True if the STOP file exists, and remove it, so that the same command can resume."""
+        """Return True if the STOP file exists, and remove the file, so that the same command can resume."""
         if not os.path.lexists(self.stop_file):
             return False
-        # A folder of that name requests a stop too; the next start reports it.
+        # A folder with that name also requests a stop; the next start reports it.
         with contextlib.suppress(OSError):
             self.stop_file.unlink()
         return True
@@ -153,7 +154,7 @@ class RunFolder:
 
     @property
     def imported_folder(self) -> Path:
-        """Additional files of imported weights, for this run or the base of its fine-tuning."""
+        """The additional files of imported weights, of this run or of the base of its fine-tuning."""
         own, of_base = self.path / IMPORTED, self.base_folder / IMPORTED
         return of_base if of_base.is_dir() and not own.is_dir() else own
 
@@ -205,12 +206,12 @@ class RunFolder:
 
     @property
     def has_staged(self) -> bool:
-        """True if a complete download waits to be moved into place."""
+        """True if a complete download is not yet moved into place."""
         return (self.path / STAGED).is_dir()
 
     @property
     def holds_run(self) -> bool:
-        """True if the config of a run is saved here."""
+        """True if the folder has the saved config of a run."""
         return self.config_file.is_file()
 
     def has_config(self, file: str) -> bool:

@@ -1,4 +1,4 @@
-"""The files of a run on disk: config, identity, metrics, events, checkpoints, summary, under one lock."""
+"""The files of a run on disk, under one lock: config, identity, metrics, events, checkpoints, summary."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class RunStore:
     """The files of one run. Order of use: adopt a config, begin, then log and save, then finish or close.
 
     Each rank of a run has a RunStore, and rank 0 writes. All methods are collective except `adopted`, `beat`,
-    `take_stop_request` and `close`. save_error: of the newest save, None if it succeeded. ended: everything is saved,
-    and a later store of this process may replace this one.
+    `take_stop_request` and `close`. save_error: the error of the newest save; None if it succeeded. ended: everything
+    is saved, so a later store of this process may replace this one.
     """
 
     def __init__(self, folder: RunFolder, ranks: Ranks | None = None) -> None:
@@ -61,7 +61,7 @@ class RunStore:
         self.folder = self._ranks.shared(lambda: own, str, lambda path: RunFolder(Path(path), folder.url))
         self.config: Config | None = None
         self.source: ConfigSource | None = (
-            None  # source of the requested config, if it came from files; on rank 0
+            None  # on rank 0: the source of the requested config, if it came from files
         )
         self.run_id = ""
         self._upload_error: SaveError | None = None
@@ -70,7 +70,7 @@ class RunStore:
         self.logs = Logs(self.folder)
 
     def _on_first(self, action: Callable[[], None]) -> None:
-        """Run an action on rank 0; its error ends all ranks."""
+        """Run an action on rank 0. An error ends all ranks."""
         self._ranks.together(lambda: action() if self._ranks.first else None)
 
     def adopt(self, asked: Config) -> tuple[Config, list[Difference]]:
@@ -99,18 +99,21 @@ class RunStore:
         return self.config
 
     def adopted(self, asked: Config) -> tuple[Config, list[Difference]]:
-        """Do the part of `adopt` on rank 0."""
+        """Do the work of `adopt` on rank 0."""
         require_weights(self.folder)
         self.config = with_bound_values(asked)
         self.config, changed = config_to_run(self.folder, asked, self.newest_step)
         return self.config, changed
 
     def resolve(self, config: Config) -> None:
-        """Set values of the config that were determined at the first start of the run."""
+        """Set the config's values that are determined at the first start of the run."""
         self.config = config
 
     def beat(self) -> None:
-        """Raise UserError on rank 0 if the work directory no longer belongs to this run; cheap, call it every step."""
+        """Raise UserError on rank 0 if the folder no longer belongs to this run.
+
+        This is cheap, so call it in every step.
+        """
         if self._lock is not None:
             self._lock.beat()
 
@@ -123,7 +126,7 @@ class RunStore:
         return self._checkpoints.newest()
 
     def summary(self) -> Summary | None:
-        """Return the summary of a finished run; None if steps are left, or if its weights were removed."""
+        """Return the summary of a finished run; None if steps are left, or if the run's weights were removed."""
         config = self.config
         assert config is not None
         return self._ranks.shared(
@@ -143,8 +146,9 @@ class RunStore:
     def begin(self, facts: Mapping[str, Json], into: Sequence[StatePart]) -> Checkpoint | None:
         """Save config and identity of a new run, or load the newest checkpoint of an old one; open the logs.
 
-        facts: inputs of the weights besides the config (data fingerprint, vocabulary); None if unknown. Raise UserError
-        if the saved facts differ. into: the parts into which a verified checkpoint is read; every rank reads its own.
+        facts: inputs of the weights in addition to the config (data fingerprint, vocabulary); unknown ones are None.
+        Raise UserError if the saved facts differ. into: the parts into which a verified checkpoint is read; every rank
+        reads its own.
         """
         assert self.config is not None
         write = partial(write_identity, self.folder, self.config, facts)
@@ -172,7 +176,7 @@ class RunStore:
     def rewind(self, step: int, into: Sequence[StatePart]) -> Checkpoint:
         """Return to the checkpoint of this step, or to the newest earlier one that verifies.
 
-        Later checkpoints and log entries are removed, because the run has left that path. into: as in `begin`.
+        Later checkpoints and log entries are removed, because the run no longer leads to them. into: as in `begin`.
         """
         found = self._ranks.together(lambda: self._checkpoints.go_back(step, self.run_id, into, self._comm))
         self._ranks.agree({"newest checkpoint that verifies": found.step})
@@ -180,9 +184,9 @@ class RunStore:
         return found
 
     def _drop_after(self, step: int) -> None:
-        """Do the second part of `rewind`: remove later checkpoints and log entries, update run.json."""
+        """Do the second part of `rewind`: remove later checkpoints and log entries, and update run.json."""
         try:
-            # Checkpoints before log entries: a resume from one of them needs its entries.
+            # Remove checkpoints before log entries, because a resume from a checkpoint needs its entries.
             self._checkpoints.drop_after(step, self.run_id)
             if self._mirror is not None:
                 self._mirror.drop_missing()
@@ -208,17 +212,18 @@ class RunStore:
         spare: int | None = None,
         best_first: Sequence[int] = (),
     ) -> bool:
-        """Commit a checkpoint and delete old ones. On failure return False, set `save_error` on all ranks, keep old
-        steps.
+        """Commit a checkpoint and delete old ones. Return False on failure.
 
-        spare, best_first: steps to retain, see checkpoint.keep_last.
+        A failure sets `save_error` on all ranks, and no old step is deleted.
+
+        spare, best_first: steps to retain, as in checkpoint.keep_last.
         """
         assert self.config is not None
         write = partial(self._checkpoints.save, step, parts, state, config=self.config, spare=spare)
         try:
             self._on_first(self._sync_logs)
             self._ranks.together(lambda: write(run_id=self.run_id, best_first=best_first, comm=self._comm))
-        except SaveError as error:  # the rank that reports it
+        except SaveError as error:  # raised on the rank that reports the error
             self._save_failed(step, error)
             return False
         except ReportedElsewhereError as error:
@@ -242,7 +247,7 @@ class RunStore:
             self._save_failed(step, error)
 
     def settle(self) -> None:
-        """Retry failed uploads once, before the end; raise SaveError if that fails."""
+        """Retry failed uploads once, before the end of the run; raise SaveError if that fails."""
 
         def push() -> None:
             if self._mirror is not None:

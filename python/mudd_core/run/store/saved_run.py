@@ -1,4 +1,4 @@
-"""Folder and saved config of a run that another command reads."""
+"""The folder and the saved config of a run that another command reads."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def mounts_in(words: Sequence[str]) -> str:
 
 
 def run_and_step(workdir: str) -> tuple[str, int | None]:
-    """Return the folder of the run, and the step if the name is a checkpoint, else None."""
+    """Return the folder of the run, and the step if the path is a checkpoint; else None."""
     if is_url(workdir):
         return workdir, None
     folder, step = RunFolder.holding(Path(workdir))
@@ -53,7 +53,7 @@ def newest_run() -> RunFolder | None:
 
 
 def fetch_run(folder: RunFolder) -> None:
-    """Download the newest step of a run at a URL; if a run holds the folder, it is already there."""
+    """Download the newest step of a run at a URL. If another run has locked the folder, the step is already there."""
     from mudd_core.run.store.fetch import finish_fetch
     from mudd_core.run.store.folder_lock import FolderLock, InUseError
     from mudd_core.run.store.mirror import Mirror
@@ -80,9 +80,9 @@ def named_run(
 ) -> tuple[Config, RunFolder]:
     """Return saved config and folder of the run of --workdir, or of --config by its default folder.
 
-    words: overrides; they may set fields that may change on resume, or repeat saved values. Only the name of the config
-    file is used, so the same --config reads a run that was trained with overrides. known, first: see split_words.
-    needs: see run_copies.
+    words: overrides, for fields that may change on resume or with their saved values. Only the name of the config file
+    is used, so the same --config reads a run that was trained with overrides. known, first: as in split_words. needs:
+    as in run_copies.
     """
     file, workdir, trusted = options.get("--config"), options.get("--workdir"), TRUST in options
     if workdir is None:
@@ -96,7 +96,7 @@ def named_run(
     else:
         config = Config()
         if file is not None:
-            find_config(file)  # the file is not needed, but a wrong name is a mistake
+            find_config(file)  # the file is not needed, but a wrong name raises an error
         folder = RunFolder.named(workdir, mounts_in(words), trusted=trusted)
         fetch_run(folder)
         if file is not None:
@@ -110,7 +110,7 @@ def config_of_run(
 ) -> Config:
     """Return the saved config of a run, or of a checkpoint's run, with overrides applied; the run is not changed.
 
-    needs: see run_copies. trusted: --trust-code was given.
+    needs: as in run_copies. trusted: --trust-code is set.
     """
     from mudd_core.run.store.json_files import read_saved_config
 
@@ -125,7 +125,7 @@ def config_of_run(
 
 
 def _registered_by(file: Path, folder: RunFolder) -> None:
-    """Run the config file named by the command, if the run in `folder` was started with it and needs it."""
+    """Run the config file that the command names, if the run in `folder` was started with it and needs it."""
     from mudd_core.run.store.json_files import facts_of
 
     source = of_facts(facts_of(folder))
@@ -136,7 +136,10 @@ def _registered_by(file: Path, folder: RunFolder) -> None:
 def _saved_with(
     folder: RunFolder, words: Sequence[str], fallback: Config, known: Sequence[str], first: str
 ) -> Config:
-    """Return the saved config with the overrides applied. fallback: for the valid fields if there is no run."""
+    """Return the saved config with the overrides applied.
+
+    fallback: a config with the valid fields, if there is no run.
+    """
     from mudd_core.run.store.json_files import facts_of, read_saved_config
 
     if not folder.holds_run:
@@ -148,9 +151,9 @@ def _saved_with(
     asked = with_earlier_values(asked, saved, facts)
     if any(named_in(words, key) for key in COPIES):
         asked = as_saved(asked, folder, facts)
-        saved = read_saved_config(folder)  # with the code known now
+        saved = read_saved_config(folder)  # with the code that is known now
     check_saved(asked, typed_names(overrides))
-    # The base of adapters is compared by hash, not by path.
+    # The base of adapters is compared by its hash, not by its path.
     base = ("start.load_parameters_path",) if saved.tune.method == "lora" else ()
     fixed = [one for one in differences(saved, asked) if not one.free_on_resume and one.path not in base]
     if fixed:

@@ -28,7 +28,7 @@ class _Counters:
 
 @contextlib.contextmanager
 def reading_state(found: Checkpoint) -> Iterator[None]:
-    """Inside the block the state is loaded; raise FormatError if a run could not have saved it."""
+    """Inside the block, load the state; raise FormatError if a run could not have saved it."""
     file = found.path / MANIFEST
     counters = build(_Counters, found.state, file, "state: ")
     if counters.step != found.step:

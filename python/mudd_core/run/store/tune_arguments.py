@@ -1,4 +1,7 @@
-"""The arguments of fine-tuning, stored in its folder, so that a model card can name the whole command."""
+"""The arguments of fine-tuning.
+
+They are stored in the run's folder, so that a model card can show the whole command.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ from mudd_core.run.store.run_folder import RunFolder
 
 @dataclass(frozen=True)
 class TuneArguments:
-    """The typed --base, --data, --adapter (empty: none) and overrides. base_sha256: of the base's weights."""
+    """The values of --base, --data and --adapter (empty: none), and the overrides.
+
+    base_sha256: hash of the base's weights.
+    """
 
     base: str
     data: str
@@ -30,7 +36,7 @@ class TuneArguments:
 
     @classmethod
     def of(cls, run: RunFolder) -> TuneArguments | None:
-        """Return the arguments of a run; None if they are not stored, as by an older version."""
+        """Return the arguments of a run; None if they are not stored, as in older versions."""
         raw = object_in(run.arguments_file)
         base, data, adapter = (raw.get(name) for name in ("base", "data", "adapter"))
         overrides = raw.get("overrides")
@@ -42,16 +48,16 @@ class TuneArguments:
 
     @property
     def options(self) -> list[str]:
-        """Base, data and adapter as options; only the last part of absolute paths is used."""
+        """The options --base, --data and --adapter; only the last part of an absolute path is shown."""
         named = {"--base": self.base, "--data": self.data, "--adapter": self.adapter}
         return [f"{name}={_on_any_machine(value)}" for name, value in named.items() if value]
 
     def fields(self, run: RunFolder, config: Config) -> list[str]:
-        """Return the overrides with which such a command repeats the run. config: current config of the run."""
+        """Return the overrides with which such a command repeats the run. config: the current config of the run."""
         return [f"{path}={field_text(value)}" for path, value in self._fields(run, config)]
 
     def _fields(self, run: RunFolder, config: Config) -> Iterator[tuple[str, Scalar]]:
-        """Yield the typed fields with their current values, and fields that a later start has changed."""
+        """Yield the fields of the command with their current values, and fields that a later start has changed."""
         kept = from_dict(read_object(run.asked_file))
         overrides = split_words(self.overrides, kept)
         typed = {info.path: info.value for info in walk(apply_overrides(kept, overrides))}
@@ -60,7 +66,7 @@ class TuneArguments:
         paths = dict.fromkeys(item.path for item in overrides if item.path in now)
         for path in paths:
             value = now[path].value
-            # For example train.stop_at, if the run has already passed it.
+            # For example train.stop_at, if the run is already past it.
             if not (now[path].free_on_resume and value == before.get(path) != typed[path]):
                 yield path, value
         for path, info in now.items():
@@ -69,7 +75,7 @@ class TuneArguments:
 
 
 def field_text(value: Scalar) -> str:
-    """Return a value as typed, with all digits; for an absolute path, only the last part."""
+    """Return a value as a user types it, with all digits; for an absolute path, only the last part."""
     return _on_any_machine(value) if isinstance(value, str) else str(value).lower()
 
 

@@ -20,9 +20,9 @@ from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.json_files import read_facts
 from mudd_core.run.store.run_folder import RunFolder
 
-MOST_BYTES = 4 << 30  # of the weights; reading more would take too long for a page
+MOST_BYTES = 4 << 30  # bytes of the weights; reading more would take too long for a page
 MOST_SEQUENCES = 8
-MOST_FLOPS = 5e11  # of the forward pass: about two seconds on a few cores
+MOST_FLOPS = 5e11  # FLOPs of the forward pass: about two seconds on a few cores
 
 
 @dataclass(frozen=True)

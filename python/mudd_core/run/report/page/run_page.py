@@ -107,7 +107,7 @@ def _text(value: Json) -> str:
 
 
 MOST = 24  # samples on a page, evenly spaced and with the last one
-MOST_CHARACTERS = 8_000  # of a sample
+MOST_CHARACTERS = 8_000  # characters of a sample that the page shows
 
 
 def samples(records: Records) -> Section | None:
