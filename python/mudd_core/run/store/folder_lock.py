@@ -231,7 +231,9 @@ class FolderLock:
         """Remove the lock and the folders that this object created, if the folder was empty before and is empty now."""
         made, self._made = self._made, []
         was_empty, self._was_empty = self._was_empty, False
-        with contextlib.suppress(OSError):  # the folder has other files, or the disk has failed: the folder stays
+        with contextlib.suppress(
+            OSError
+        ):  # the folder has other files, or the disk has failed: the folder stays
             path = self.folder.path
             if was_empty and {entry.name for entry in path.iterdir()} <= {run_folder.LOCK, *_UNSTARTED}:
                 for name in _UNSTARTED:

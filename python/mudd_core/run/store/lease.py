@@ -62,5 +62,7 @@ def _keep_renewing(file: Path, ours: bytes, closing: threading.Event) -> None:
 
 def _give_up(file: Path, ours: bytes, closing: threading.Event) -> None:
     closing.set()
-    if content(file) == ours:  # the lease of another run, acquired while this process was suspended, is not renewed
+    if (
+        content(file) == ours
+    ):  # the lease of another run, acquired while this process was suspended, is not renewed
         file.unlink(missing_ok=True)

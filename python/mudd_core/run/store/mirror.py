@@ -71,7 +71,9 @@ class Mirror:
             steps = self._remote_steps()
         except Exception as error:
             raise unreachable(self.url, _WHAT, error) from None
-        self._uploaded = dict.fromkeys(steps, b"")  # the next push removes steps that this machine no longer has
+        self._uploaded = dict.fromkeys(
+            steps, b""
+        )  # the next push removes steps that this machine no longer has
         Fetch(self._files, self._run, (*_FOLDERS, *_OWN)).run(steps, say)
 
     def _remote_steps(self) -> list[int]:
