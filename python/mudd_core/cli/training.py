@@ -14,17 +14,20 @@ from typing import TYPE_CHECKING
 from mudd_core.base.errors import DivergedError, SaveError, UserError
 from mudd_core.base.surroundings import environment_text, typed_program
 from mudd_core.cli.ending import ending, ending_details, prompt_of, show_sample
-from mudd_core.cli.names import MPIRUN
+from mudd_core.cli.names import KNOWN_WORDS, MPIRUN
 from mudd_core.cli.originals import import_weights, write_files
 from mudd_core.cli.request import Request
 from mudd_core.cli.same_run import command_line, to_go_on
 from mudd_core.cli.standard_streams import Tee, copied_output
-from mudd_core.config import Config, OtherConfigError, config_hash, mesh_of
+from mudd_core.config import Config, OtherConfigError, config_hash, mesh_of, split_words
 from mudd_core.config.describe import listing
+from mudd_core.config.fields import walk
+from mudd_core.config.load import is_shipped
+from mudd_core.config.overrides import field_path
 from mudd_core.config.pipelines import spec_of
 from mudd_core.run.build.recipe import recipe_note
 from mudd_core.run.records.events import Summary
-from mudd_core.run.report.screen import Progress
+from mudd_core.run.report.progress import Progress
 from mudd_core.run.report.style import has_own_start
 
 if TYPE_CHECKING:
@@ -95,9 +98,8 @@ def _train(request: Request, store: RunStore, ranks: Ranks) -> int:
     """Train or resume in a locked work directory, and return the exit code."""
     config = store.adopt_by(lambda: _adopted(store, request.required_config(), request, ranks.world))
     # mpirun's first rank has a terminal, whatever mpirun's own output is.
-    progress = Progress(
-        quiet=not ranks.first, live=ranks.world == 1, details=_details("--verbose" in request.options)
-    )
+    details = _details("--verbose" in request.options)
+    progress = Progress(quiet=not ranks.first, live=ranks.world == 1, paced=True, details=details)
     sweep = None if request.resolved is None else request.resolved.sweep
     if sweep is not None and ranks.from_first(lambda: sweep.is_done(store.folder)):
         progress.say(f"{store.folder} is a run of a sweep that is done (done.txt); it is skipped")
@@ -219,8 +221,9 @@ def _adopted(store: RunStore, asked: Config, request: Request, ranks: int) -> Co
     from mudd_core.cli.second_run import refused
     from mudd_core.run.store.config_source import changed_file, of_facts, require_registered
     from mudd_core.run.store.identity import require_weights
-    from mudd_core.run.store.json_files import facts_of
+    from mudd_core.run.store.json_files import facts_of, read_saved_config
     from mudd_core.run.store.own_code import as_saved
+    from mudd_core.run.store.resumed_config import with_saved_free_fields
 
     require_weights(store.folder)
     note, facts, store.source = "", facts_of(store.folder), request.source
@@ -234,6 +237,11 @@ def _adopted(store: RunStore, asked: Config, request: Request, ranks: int) -> Co
         note = (
             f"{file} has changed since the run was started; what it gives is compared with the saved config"
         )
+        if is_shipped(file):  # an update changed it, not the user
+            infos = list(walk(asked))
+            words = split_words(request.words, asked, KNOWN_WORDS)
+            typed = {field_path(item.path, infos) or item.path for item in words}
+            asked = with_saved_free_fields(asked, read_saved_config(store.folder), typed)
     try:
         config, _ = store.adopted(asked)
         if note:

@@ -66,6 +66,12 @@ def find_config(name: str | Path) -> Path:
     raise UserError(f"[config] no config file '{name}'{nearest(asked.as_posix(), known) or _listing(known)}")
 
 
+def is_shipped(file: str) -> bool:
+    """Return True for a file of config_folders(), which an update of this program may change."""
+    path = Path(file).resolve()
+    return any(path.is_relative_to(folder) for folder in config_folders())
+
+
 def family_configs(name: str) -> list[str]:
     """Return the names of the configs in a folder of configs/, such as a family; empty for other names."""
     folder = name.removeprefix("configs/").strip("/").lower()

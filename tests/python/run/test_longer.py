@@ -6,9 +6,11 @@ import dataclasses
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +23,7 @@ from mudd_core.config import Config, DataConfig, OtherConfigError, TrainConfig, 
 from mudd_core.config.fields import replace_path
 from mudd_core.run.store.other_config import refused_command
 from mudd_core.run.store.resumed_config import resumed_config
+from places import ROOT
 from tiny_run import TinyRun
 
 CONSTANT = ("optim.schedule=constant", "optim.warmup_steps=4")
@@ -235,3 +238,42 @@ def test_an_order_of_all_epochs_is_not_extended() -> None:
     assert resumed_config(saved, asked, 9)[0].data.epochs == 2
     with pytest.raises(UserError, match=r"data\.epochs: saved 1, asked 2"):
         resumed_config(*(replace_path(one, "data.pipeline", "megatron") for one in (saved, asked)), 9)
+
+
+SHIPPED = """
+from mudd_core.config import Config, DataConfig, EvalConfig, TrainConfig, TransformerPPConfig
+def get_config():
+    return Config(
+        name="mini",
+        model=TransformerPPConfig(d_model=16, n_layer=1, n_head=1, d_ff=16),
+        data=DataConfig(tokenizer="bytes"),
+        train=TrainConfig(steps=6, seq_len=16, batch_size=2, log_every=%d),
+        eval=EvalConfig(max_batches=%d),
+    )
+"""
+
+
+def test_a_run_keeps_its_values_when_an_update_changes_a_shipped_config(
+    tiny_text: Path, memory_path: Path
+) -> None:
+    shutil.copy(ROOT / "launch.py", memory_path)
+    file = memory_path / "configs" / "mini.py"
+    file.parent.mkdir()
+    words = [f"data.path={tiny_text}", f"data.cache_dir={tiny_text.parent / 'cache'}"]
+
+    def train(*more: str) -> dict[str, Any]:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, str(memory_path / "launch.py"), "--config=mini.py", *words, *more]
+        done = subprocess.run(
+            command, cwd=memory_path, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode in (0, 75), done.stderr
+        found: dict[str, Any] = json.loads((memory_path / "runs" / "mini" / "config.json").read_text())
+        return found
+
+    file.write_text(SHIPPED % (2, 3))
+    assert train("train.stop_at=2")["eval"]["max_batches"] == 3
+    file.write_text(SHIPPED % (5, 1))
+    saved = train("train.stop_at=4", "--log-every=1")
+    assert (saved["eval"]["max_batches"], saved["train"]["log_every"]) == (3, 1)  # the typed one is new
+    assert train("train.stop_at=0", "eval.max_batches=2")["eval"]["max_batches"] == 2

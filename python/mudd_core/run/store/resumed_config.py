@@ -6,7 +6,7 @@ Steps are added in place if the schedule allows it; otherwise a new run starts f
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from mudd_core.base.members import object_in
@@ -129,6 +129,14 @@ def with_earlier_values(asked: Config, saved: Config, facts: Mapping[str, Json])
 
 
 TRAINED = "bpe"  # the value of data.tokenizer for a vocabulary that is trained on the text
+
+
+def with_saved_free_fields(asked: Config, saved: Config, typed: Collection[str]) -> Config:
+    """Return the requested config with the saved values of fields that may change on resume and were not typed."""
+    for change in differences(saved, asked):
+        if change.free_on_resume and change.path not in typed and change.saved is not None:
+            asked = replace_path(asked, change.path, change.saved)
+    return asked
 
 
 def resumed_config(saved: Config, asked: Config, done: int) -> tuple[Config, list[Difference]]:
