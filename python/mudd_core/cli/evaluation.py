@@ -16,7 +16,7 @@ from mudd_core.run.loop import signals
 from mudd_core.run.loop.evaluate import evaluate
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.records.events import Validation
-from mudd_core.run.report.live import ValidationLine
+from mudd_core.run.report.progress import Progress, ValidationLine
 
 STOPPED = "stopped; the evaluation was dropped"
 
@@ -52,11 +52,15 @@ def evaluate_split(
 ) -> Validation | None:
     """Evaluate a checkpoint on the split `valid` or `test`. Return None if a stop was requested.
 
-    A terminal shows progress. ranks: they divide the batches, or run every batch together if the mesh shards weights.
+    Progress goes to standard error. ranks: they divide the batches, or run each together if the mesh shards weights.
     """
     whole = whole_split(config)
     rows = held_out_rows(whole, text, split)
-    line = ValidationLine(batch_count(whole, rows.rows)) if ranks.first else None
+    line = (
+        ValidationLine(batch_count(whole, rows.rows), Progress(sys.stderr, paced=True))
+        if ranks.first
+        else None
+    )
     try:
         return evaluate(
             model,

@@ -38,7 +38,7 @@ def main(words: Sequence[str]) -> int:
         print(f"error: expected less than {PRESERVED:g} with --preserve; nothing was saved", file=sys.stderr)
         return 1
     from mudd_core.run.loop.trainer import Trainer
-    from mudd_core.run.report.screen import Progress
+    from mudd_core.run.report.progress import Progress
 
     with Trainer(config, args.workdir, progress=Progress()) as trainer:
         if not trainer.save():

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mudd_core.base.paths import local
+from mudd_core.base.show.waiting import waiting
 from mudd_core.config.tool_arguments import ToolArguments, whole_number
 from mudd_core.tools.named_config import add_config_or_run, named_config
 
@@ -31,10 +32,11 @@ def main(words: Sequence[str]) -> int:
     shape = resolved_model(config, expected_vocabulary(config))
     MemoryPlan.of(shape, config).require("profiling")
     model, engine, _ = plan_model(shape, config)
-    model.store.initialize(config.train.seed)
-    before = profile.measured_limits(config.train.precision)
-    found = profile.profile(engine, steps=asked.steps, warmup=asked.warmup)
-    limits = before.best_of(profile.measured_limits(config.train.precision), found)
+    with waiting(f"profiling {asked.warmup} + {asked.steps} steps of {config.name}"):
+        model.store.initialize(config.train.seed)
+        before = profile.measured_limits(config.train.precision)
+        found = profile.profile(engine, steps=asked.steps, warmup=asked.warmup)
+        limits = before.best_of(profile.measured_limits(config.train.precision), found)
     print(
         f"{config.name}: {environment_text(config.train.precision)}; "
         f"peak {limits.flops / 1e9:,.0f} GFLOP/s, memory {limits.bytes / 1e9:,.1f} GB/s"

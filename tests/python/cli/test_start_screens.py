@@ -18,7 +18,8 @@ from mudd_core.cli import main
 from mudd_core.config import TrainConfig
 from mudd_core.data.progress import ConsoleProgress
 from mudd_core.run.loop.trainer import Trainer
-from mudd_core.run.report.screen import Progress, Screen
+from mudd_core.run.report.progress import Progress
+from mudd_core.run.report.screen import Screen
 from places import ROOT
 from tiny_run import CONFIG, TinyRun
 

@@ -22,7 +22,7 @@ from mudd_core.config import GPT2Config
 from mudd_core.data.tokenizers.bpe_training import train_bpe
 from mudd_core.programs.detect import resolve
 from mudd_core.programs.program import CommandLine, rows_of
-from mudd_core.run.report.screen import Progress
+from mudd_core.run.report.progress import Progress
 from places import ROOT
 
 LENGTH = 24

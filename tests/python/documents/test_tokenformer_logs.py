@@ -16,7 +16,7 @@ from fake_engine import FakeEngine, fake_assembly
 from maxtext_commands import NUMBER, TINY, objects, run
 from mudd_core.config import TokenFormerConfig
 from mudd_core.run.loop.trainer import Trainer
-from mudd_core.run.report.screen import Progress
+from mudd_core.run.report.progress import Progress
 from near import STORED
 
 TYPED = """

@@ -18,7 +18,7 @@ from mudd_core.engine import expert_load
 from mudd_core.engine.engine import Engine
 from mudd_core.engine.expert_load import WINDOW, ExpertLoad, StepMetrics
 from mudd_core.graph import scopes
-from mudd_core.run.report.screen import fit, step_fields
+from mudd_core.run.report.progress import fit, step_fields
 from mudd_core.run.store.metrics import read_rows
 from reference import numpy_moe
 from reference import torch_models as tm

@@ -20,7 +20,7 @@ from mudd_core.engine.muddformer_weights import dynamic_weights
 from mudd_core.graph.recording import Recorder, running
 from mudd_core.models import Batch, muddformer
 from mudd_core.run.loop.trainer import Trainer
-from mudd_core.run.report.screen import Progress
+from mudd_core.run.report.progress import Progress
 from near import STORED
 
 

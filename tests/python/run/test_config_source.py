@@ -42,7 +42,7 @@ def started(*words: str) -> Request:
     """Return the request that `train` makes of these arguments, with the small engine."""
     request = request_of(parse(words))
     with contextlib.closing(RunStore(request.folder)) as store:
-        config = _adopted(store, request.required_config(), request)
+        config = _adopted(store, request.required_config(), request, 1)
         with Trainer(config, store, assemble=fake_assembly(FakeEngine())) as trainer:
             trainer.fit()
     return request

@@ -19,7 +19,7 @@ from fake_engine import FakeEngine, fake_assembly
 from fake_runs import config_of, make
 from mudd_core.run.loop.trainer import Trainer
 from mudd_core.run.report import live
-from mudd_core.run.report.screen import Progress
+from mudd_core.run.report.progress import Progress
 from places import ROOT
 
 

@@ -13,7 +13,7 @@ from mllog_files import mllog_events
 from mudd_core.base.errors import DivergedError, SaveError
 from mudd_core.programs.moe.mllog import TOKEN
 from mudd_core.run.loop.trainer import Trainer
-from mudd_core.run.report.screen import Progress
+from mudd_core.run.report.progress import Progress
 from mudd_core.run.store.run_folder import BENCHMARK_LOG
 
 KEYS = ("block_start", "block_stop", "train_loss", "eval_start", "eval_accuracy", "eval_stop", "run_stop")

@@ -15,7 +15,7 @@ import threading
 
 import pytest
 
-from mudd_core.run.report.screen import KEPT_EVERY, Progress, fit, step_fields
+from mudd_core.run.report.progress import KEPT_EVERY, Progress, fit, step_fields
 
 ROW = {
     "step": 12,

@@ -21,7 +21,7 @@ from mudd_core.run.loop.evaluate import evaluate
 from mudd_core.run.loop.trainer import Trainer
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.records.events import Summary
-from mudd_core.run.report.screen import Progress
+from mudd_core.run.report.progress import Progress
 from mudd_core.run.store.checkpoints import Checkpoints
 from rank_runs import on_ranks
 

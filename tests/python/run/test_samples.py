@@ -24,7 +24,7 @@ from mudd_core.run.loop import validator as loop_validator
 from mudd_core.run.loop.trainer import Trainer
 from mudd_core.run.ranks.hang_watch import Watch
 from mudd_core.run.records.events import Summary
-from mudd_core.run.report.screen import Progress
+from mudd_core.run.report.progress import Progress
 from rank_runs import on_ranks
 from tiny_run import CONFIG
 

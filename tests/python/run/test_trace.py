@@ -13,7 +13,7 @@ import mudd_core as mc
 from mudd_core.base.errors import UserError
 from mudd_core.config import check_config
 from mudd_core.run.report import trace
-from mudd_core.run.report.screen import Progress
+from mudd_core.run.report.progress import Progress
 from tiny_run import CONFIG
 
 STEPS = (

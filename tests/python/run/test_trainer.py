@@ -21,7 +21,7 @@ from fake_runs import config_of, make, rows_of, unbroken
 from mudd_core import _core, checkpoint
 from mudd_core.base.errors import DivergedError, FormatError, SaveError, StopRequestedError, UserError
 from mudd_core.run.loop.trainer import Trainer
-from mudd_core.run.report.screen import Progress
+from mudd_core.run.report.progress import Progress
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The progress line of `validate`: on a terminal it is removed at the end; a pipe gets none."""
+"""The progress line of `validate`: on a terminal it is removed at the end; a pipe gets a line every 5 s."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mudd_core.run.records.events import BatchSums
-from mudd_core.run.report.live import ValidationLine
+from mudd_core.run.report.progress import Progress, ValidationLine
 from places import ROOT
 from tiny_run import TinyRun
 
@@ -28,7 +28,7 @@ def test_the_line_has_batches_loss_and_time_and_is_removed(monkeypatch: pytest.M
     clock = iter(range(1, 100))
     monkeypatch.setattr("time.monotonic", lambda: float(next(clock)))
     stream = Terminal()
-    line = ValidationLine(12, stream)
+    line = ValidationLine(12, Progress(stream, paced=True))
     line.batch(BatchSums(1, 30.0, 10, 3, 2.0))
     line.batch(BatchSums(2, 10.0, 10, 3, 4.0))
     line.close()
@@ -43,18 +43,22 @@ def test_the_line_has_batches_loss_and_time_and_is_removed(monkeypatch: pytest.M
 
 def test_batches_without_targets_have_no_loss_and_more_batches_than_planned_no_time() -> None:
     stream = Terminal()
-    line = ValidationLine(1, stream)
+    line = ValidationLine(1, Progress(stream))
     line._progress._last_draw = -1.0
     line.batch(BatchSums(2, 0.0, 0, 0, 4.0))
     assert stream.getvalue().endswith("validation: batch 2/1  ETA 0s")
 
 
-def test_a_pipe_gets_nothing() -> None:
+def test_a_pipe_gets_a_line_after_two_seconds_then_every_five(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
     stream = io.StringIO()
-    line = ValidationLine(2, stream)
-    line.batch(BatchSums(1, 30.0, 10, 3, 2.0))
+    line = ValidationLine(9, Progress(stream, paced=True))
+    for number in range(1, 10):
+        now += 1.0
+        line.batch(BatchSums(number, 30.0, 10, 3, float(number)))
     line.close()
-    assert stream.getvalue() == ""
+    assert [text.split()[2] for text in stream.getvalue().splitlines()] == ["2/9", "7/9"]
 
 
 def test_the_command_shows_the_line_on_standard_error_alone(tiny_text: Path, tmp_path: Path) -> None:

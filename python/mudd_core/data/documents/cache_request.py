@@ -25,7 +25,7 @@ from mudd_core.data.cache.token_cache import TokenCache, fingerprint_of, open_ca
 from mudd_core.data.documents.encoding import ChildTokenizer
 from mudd_core.data.documents.source import DocumentSource
 from mudd_core.data.documents.spool import Encoding, Spool
-from mudd_core.data.progress import ConsoleProgress, end_on_request
+from mudd_core.data.progress import UNKNOWN, ConsoleProgress, end_on_request
 from mudd_core.data.rows import Preparation
 from mudd_core.data.sources.corpus import Progress, Split
 from mudd_core.data.sources.notes import drop_notes, keep_notes, require_unchanged
@@ -120,10 +120,9 @@ class _Build:
         return ChildTokenizer(tokenizer, found, data, lambda: end_on_request("tokenizing"))
 
     def _report(self, phase: str, done: int, total: int) -> None:
-        """Report progress if the total is known; raise StopRequestedError if a stop was requested."""
+        """Report progress, also if the total is 0, unknown; raise StopRequestedError if a stop was requested."""
         end_on_request(phase)
-        if total:
-            self._progress(phase, done, total)
+        self._progress(phase, done, total or UNKNOWN)
 
     def _encode(self, spool: Spool, how: Encoding) -> None:
         """Append the incomplete parts. Progress counts documents if their number is known, else parts."""

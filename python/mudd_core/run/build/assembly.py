@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import UserError
+from mudd_core.base.show.waiting import waiting
 from mudd_core.config import Config
 from mudd_core.config.own_optimizers import slow_note
 from mudd_core.data.rows import Masked
@@ -112,8 +113,9 @@ def _with_data(
     disk = ranks.together(lambda: _disk_warning(ended, ranks, checkpoints, plan.checkpoint_bytes(report)))
     model, engine, _ = plan_model(shape, ended, batcher=batcher, comm=ranks.comm, stored=stored)
     engine.limit_experts(memory.available_bytes()[0] // place.on_a_node - sum(report.values()))
-    model.store.initialize(ended.train.seed)
-    ranks.barrier()  # wait, because ranks of a node may share the weights
+    with waiting(f"setting the initial values of {model.n_parameters:,} parameters", shown=ranks.first):
+        model.store.initialize(ended.train.seed)
+        ranks.barrier()  # wait, because ranks of a node may share the weights
     base = None
     if ended.tune.method == "lora":
         base = load_base(ended, model, checkpoints.run if checkpoints is not None else None)

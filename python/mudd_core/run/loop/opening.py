@@ -23,7 +23,8 @@ from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.records.facts import DATA_FACT, data_fingerprint
 from mudd_core.run.records.journal import Journal, Listener
 from mudd_core.run.report.history import History
-from mudd_core.run.report.screen import Progress, Screen
+from mudd_core.run.report.progress import Progress
+from mudd_core.run.report.screen import Screen
 from mudd_core.run.report.start_lines import ASSUMED, Start, detail_lines, start_lines
 from mudd_core.run.report.style import RunFacts, compliance_log, has_own_start, measures_weights, style_of
 from mudd_core.run.report.style_log import Compliance, StyleLog

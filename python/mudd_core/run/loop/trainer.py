@@ -37,7 +37,7 @@ from mudd_core.run.records.events import Sample, StepRecord, Summary, Validation
 from mudd_core.run.report.history import History
 from mudd_core.run.report.live import Live, Nothing, live
 from mudd_core.run.report.object_text import Facts, one_line, run_facts
-from mudd_core.run.report.screen import Progress
+from mudd_core.run.report.progress import Progress
 from mudd_core.run.report.trace import Trace
 from mudd_core.run.store.metric_arrays import Metrics
 from mudd_core.run.store.run_store import RunStore

@@ -10,6 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 
+from mudd_core.config.schema import validation_batch
 from mudd_core.run.build.protocols import mean_of
 from mudd_core.run.loop import signals
 from mudd_core.run.loop.evaluate import evaluate
@@ -121,7 +122,8 @@ class Validator:
     def _validate(self) -> bool:
         """Validate this step; return False if a stop interrupted it."""
         run, state = self._run, self._run.state
-        run.journal.validating(state.step_done)
+        slots = validation_batch(run.config) * run.config.train.seq_len
+        run.journal.validating(state.step_done, run.components.validated_slots // slots)
         with self._trace.span("evaluation"):
             result = self.measure(stop=self._stops, report=run.journal.batch_validated)
         if result is None:

@@ -72,8 +72,8 @@ class Listener:
     def rewound(self, rewind: Rewind, count: int, allowed: int) -> None:
         """Handle a return to a checkpoint."""
 
-    def validating(self, step: int) -> None:
-        """Handle the start of a validation."""
+    def validating(self, step: int, batches: int) -> None:
+        """Handle the start of a validation. batches: the largest count of its batches, 0 if unknown."""
 
     def batch_validated(self, sums: BatchSums) -> None:
         """Handle one batch of a validation."""

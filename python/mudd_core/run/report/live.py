@@ -1,4 +1,4 @@
-"""Live views of fit() and `validate`: the curve in a notebook, elsewhere a progress line on standard error."""
+"""Live views of fit(): the curve in a notebook, elsewhere a progress line on standard error."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ import importlib
 import sys
 import time
 from dataclasses import dataclass
-from typing import Protocol, TextIO
+from typing import Protocol
 
 from mudd_core.base.show.printable import escaped
 from mudd_core.base.surroundings import in_notebook
-from mudd_core.base.units import duration
-from mudd_core.run.records.events import BatchSums, StepRecord
+from mudd_core.run.records.events import StepRecord
 from mudd_core.run.report.curve import Curve, curve
 from mudd_core.run.report.history import History
-from mudd_core.run.report.screen import Progress, fit, step_fields
+from mudd_core.run.report.progress import Progress, fit, step_fields
 
 SECONDS_BETWEEN = 1.0  # seconds between two pictures in a notebook
 
@@ -110,28 +109,3 @@ class NotebookView:
 def live(name: str, steps: int, history: History) -> Live:
     """Return the view that suits this process: notebook or standard error. name, steps: of the run."""
     return NotebookView(name, steps, history) if in_notebook() else ErrorLine(steps)
-
-
-class ValidationLine:
-    """A line on standard error, rewritten in place and removed at the end; only on a terminal."""
-
-    def __init__(self, batches: int, stream: TextIO | None = None) -> None:
-        """Draw the line. batches: the largest count of batches to evaluate."""
-        self._batches = batches
-        self._nats, self._targets = 0.0, 0
-        self._progress = Progress(sys.stderr if stream is None else stream)
-        self._progress.step([self._place(0)], logged=False)
-
-    def batch(self, sums: BatchSums) -> None:
-        """Redraw the line after one more batch."""
-        self._nats, self._targets = self._nats + sums.nats, self._targets + sums.targets
-        left = sums.seconds / sums.number * max(0, self._batches - sums.number)
-        loss = [f"loss {self._nats / self._targets:.4f}"] if self._targets else []
-        self._progress.step([self._place(sums.number), *loss, f"ETA {duration(left)}"], logged=False)
-
-    def close(self) -> None:
-        """Remove the line."""
-        self._progress.wipe()
-
-    def _place(self, done: int) -> str:
-        return f"validation: batch {done:>{len(str(self._batches))}}/{self._batches}"

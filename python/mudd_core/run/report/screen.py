@@ -1,148 +1,24 @@
 """Standard output and standard error of a run: lines, warnings, and the progress line.
 
-A terminal shows one progress line, which is rewritten in place. Elsewhere each logged step is printed on a new line.
+A terminal shows one progress line, which is rewritten in place. Elsewhere each logged step is printed on a new line,
+and others if a line is due.
 """
 
 from __future__ import annotations
 
 import contextlib
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, TextIO
 
 from mudd_core.base.show.printable import beginning_of
-from mudd_core.base.show.terminal import columns
+from mudd_core.base.show.waiting import Waiting
 from mudd_core.base.types import Json
-from mudd_core.base.units import duration
 from mudd_core.checkpoint import Checkpoint
 from mudd_core.config import Difference, TrainConfig
-from mudd_core.run.records.events import Rewind, Sample, StepRecord, Summary, Validation, perplexity
+from mudd_core.run.records.events import BatchSums, Rewind, Sample, StepRecord, Summary, Validation
 from mudd_core.run.records.journal import Listener
-
-# The first fields of the progress line (step, loss, tok/s, ETA), which a narrow terminal shows before all others.
-ESSENTIAL = 4
-KEPT_EVERY = 10  # a terminal keeps every tenth logged line in its scrollback
-
-
-def step_fields(row: Mapping[str, Any], steps: int, seconds_left: float) -> list[str]:
-    """Return the progress line of an update as fields, the most important first. ETA is 0 after the last step."""
-    loss = row["loss"]
-    alarms = row.get("expert_alarms", [])
-    more = f" and {len(alarms) - 2} more" if len(alarms) > 2 else ""
-    return [
-        f"step {row['step']:>{len(str(steps))}}/{steps}",
-        f"loss {loss:.4f}",
-        f"{row['tokens_per_second']:,.0f} tok/s",
-        f"ETA {duration(seconds_left if row['step'] != steps else 0)}",
-        *([f"alarm: {', '.join(alarms[:2])}{more}"] if alarms else []),
-        f"{100 * row['peak_share']:.0f}% of peak",
-        f"grad {row['grad_norm']:.3g}",
-        f"lr {row['lr']:.2e}",
-        f"ppl {perplexity(loss):.4g}",
-    ]
-
-
-def fit(fields: Sequence[str], columns: int | None = None) -> str:
-    """Return the fields that fit into `columns` (None: all of them) in one line; only the first may be truncated.
-
-    Each of the first ESSENTIAL fields is shown if it fits. The others end at the first that does not fit, so that no
-    later field appears and disappears.
-    """
-    line = fields[0][:columns]
-    for number, field in enumerate(fields[1:], 1):
-        if columns is None or len(line) + len(field) + 2 <= columns:
-            line += "  " + field
-        elif number >= ESSENTIAL:
-            break
-    return line
-
-
-class Progress:
-    """A printer of lines. On a terminal it rewrites the step line in place, and keeps every tenth logged line."""
-
-    def __init__(
-        self,
-        stream: TextIO | None = None,
-        *,
-        quiet: bool = False,
-        live: bool = True,
-        details: Callable[[str], int | None] | None = None,
-    ) -> None:
-        """Store the settings. quiet: print nothing. live: rewrite the line on a terminal. details: prints `detail`."""
-        self._stream = sys.stdout if stream is None else stream
-        self._quiet = quiet
-        self._details = details
-        self._open_line = False
-        self._asked = live and not quiet
-        self._live = live and bool(getattr(self._stream, "isatty", lambda: False)())
-        self._last_draw = 0.0
-        self._logged = 0
-
-    def on_errors(self) -> Progress | None:
-        """Return a progress line on standard error, for a run in a program's log style; None if it is no terminal."""
-        beside = Progress(sys.stderr)
-        return beside if self._asked and beside.live else None
-
-    @property
-    def quiet(self) -> bool:
-        """True if nothing is printed."""
-        return self._quiet
-
-    @property
-    def live(self) -> bool:
-        """True if the line is rewritten in place; then unlogged steps draw it, too."""
-        return self._live
-
-    def step(self, fields: Sequence[str], *, logged: bool) -> None:
-        """Print the line of a step: on a terminal at most ten times a second, else only if it is logged."""
-        if self._quiet:
-            return
-        self._logged += logged
-        if not self._live:
-            if logged:
-                self._write(fit(fields) + "\n")
-            return
-        now = time.monotonic()
-        if logged or now - self._last_draw >= 0.1:
-            self._last_draw = now
-            keep = logged and self._logged % KEPT_EVERY == 0
-            self._write("\r\x1b[K" + fit(fields, columns(self._stream) - 1) + ("\n" if keep else ""))
-            self._open_line = not keep
-
-    def say(self, text: str) -> None:
-        """Print a line that stays."""
-        if self._quiet:
-            return
-        self._write(("\r\x1b[K" if self._open_line else "") + text + "\n")
-        self._open_line = False
-
-    def detail(self, text: str) -> None:
-        """Pass lines to `details`, which decides whether only the log or also the screen gets them."""
-        if self._details is not None and not self._quiet:
-            self._details(text + "\n")
-
-    def wipe(self) -> None:
-        """Remove the rewritten line."""
-        if self._open_line:
-            self._write("\r\x1b[K")
-            self._open_line = False
-
-    def close(self) -> None:
-        """End the rewritten line."""
-        if self._open_line:
-            self._write("\n")
-            self._open_line = False
-
-    def _write(self, text: str) -> None:
-        try:
-            self._stream.write(text)
-            self._stream.flush()
-        except BrokenPipeError:  # the reader has exited (`| head`); the run continues without printing
-            self._quiet = True
-        except OSError:  # a full disk: the stream keeps the text in its buffer while it fits
-            pass
+from mudd_core.run.report.progress import Progress, ValidationLine, step_fields
 
 
 class Screen(Listener):
@@ -156,6 +32,8 @@ class Screen(Listener):
         )
         self._ours = True  # False if a program's log style prints the steps
         self._waiting: list[Callable[[], None]] | None = [] if waits else None
+        self._validation: ValidationLine | None = None
+        self._first: Waiting | None = None  # the line while the first update takes long
 
     def leave_lines_to_style(self) -> None:
         """Print no more steps, since a log style does; a terminal shows the progress line on standard error."""
@@ -198,6 +76,13 @@ class Screen(Listener):
     def shortened(self, train: TrainConfig) -> None:
         self._steps = train.steps
 
+    def began(self, step: int, documents: tuple[int, int]) -> None:
+        if not self._progress.quiet and step < self._steps:
+            self._first = Waiting(f"step {step + 1}: the first one plans the graph and touches its memory")
+
+    def updated(self, record: StepRecord) -> None:
+        self._end_first()
+
     def took_step(self, record: StepRecord, *, logged: bool, seconds_left: float) -> None:
         fields = step_fields(record.row(), self._steps, seconds_left)
         if self._ours:
@@ -218,6 +103,15 @@ class Screen(Listener):
             f"{allowed}); batches {rewind.first_batch} to {rewind.last_batch} are left out"
         )
 
+    def validating(self, step: int, batches: int) -> None:
+        self._end_first()
+        progress = self._progress if self._ours else self._beside
+        self._validation = ValidationLine(batches, progress) if progress is not None else None
+
+    def batch_validated(self, sums: BatchSums) -> None:
+        if self._validation is not None:
+            self._validation.batch(sums)
+
     def validated(self, result: Validation) -> None:
         if self._ours:
             self.said(
@@ -236,11 +130,21 @@ class Screen(Listener):
         self.said(f"warning: {error}")
 
     def finished(self, summary: Summary) -> None:
+        self._end_first()
         self._wipe()
         self._progress.close()
 
     def broke_off(self) -> None:
+        self._end_first()
         self._wipe()
+
+    def closed(self) -> None:
+        self._end_first()
+
+    def _end_first(self) -> None:
+        first, self._first = self._first, None
+        if first is not None:
+            first.close()
 
     def _wipe(self) -> None:
         """Remove the progress line on standard error; the next step redraws it."""

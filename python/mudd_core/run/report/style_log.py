@@ -52,7 +52,7 @@ class StyleLog(Listener):
             self._logs.board.tags(record.step, tags)
             self._logs.copy.object(found)
 
-    def validating(self, step: int) -> None:
+    def validating(self, step: int, batches: int) -> None:
         self._say(self._style.validating())
 
     def batch_validated(self, sums: BatchSums) -> None:
@@ -84,7 +84,7 @@ class Compliance(Listener):
         if self._log is not None:
             self._log.took_step(record)
 
-    def validating(self, step: int) -> None:
+    def validating(self, step: int, batches: int) -> None:
         if self._log is not None:
             self._log.evaluating(step)
 
