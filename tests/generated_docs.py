@@ -14,6 +14,7 @@ import architecture
 import command_tables
 import covered
 import key_tables
+import keyword_stubs
 import op_tables
 import page_commands
 import reference_pages
@@ -43,7 +44,7 @@ def pages() -> dict[Path, str]:
         text = f"{before}{begin}\n{made}\n{end}{rest.split(end)[1]}"
     found[scale] = text
     found[page_commands.TABLE] = page_commands.text()
-    return found | reference_pages.pages()
+    return found | keyword_stubs.files() | reference_pages.pages()
 
 
 def main() -> None:

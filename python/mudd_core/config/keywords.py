@@ -1,0 +1,52 @@
+"""Fields of a config as keyword arguments of Python: `train_steps=50` sets train.steps."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from mudd_core.base.errors import UserError
+from mudd_core.config.families.family import KEY as FAMILY
+from mudd_core.config.fields import FieldInfo
+from mudd_core.config.overrides import field_path
+from mudd_core.config.replaced import Changes, Value
+from mudd_core.config.schema import fields_of_all
+from mudd_core.config.suggest import foreign_name, nearest, nearest_field
+
+_MODEL = "model_"
+_HOW = "; fields are section_field, such as train_steps=50"
+
+
+def keyword(path: str) -> str:
+    """Return the keyword of a field: `train_steps` for train.steps."""
+    return path.replace(".", "_")
+
+
+def changes_of(place: str, fields: Mapping[str, Value]) -> Changes:
+    """Return the values by dotted field, for Config.replace. place: the function, for messages.
+
+    With `model_family` the model's fields are a new section. Raise UserError with the nearest keyword for an unknown
+    one.
+    """
+    infos = fields_of_all()
+    paths = {keyword(info.path): info.path for info in infos}
+    found: dict[str, Value] = {}
+    for name, value in fields.items():
+        if name not in paths and not name.startswith(_MODEL):  # a model of your own has other fields
+            raise UserError(f"[{place}] unknown keyword '{name}'{_hint(name, infos) or _HOW}")
+        found[paths.get(name, f"model.{name.removeprefix(_MODEL)}")] = value
+    if FAMILY not in found:
+        return found
+    model = {path.removeprefix("model."): found.pop(path) for path in [*found] if path.startswith("model.")}
+    return {**found, "model": model}
+
+
+def _hint(name: str, infos: Sequence[FieldInfo]) -> str:
+    """Return the suggestion for an unknown keyword: `; did you mean 'train_steps'?`."""
+    names = {info.path: keyword(info.path) for info in infos}
+    known = field_path(name, infos)
+    hint = "" if known or foreign_name(name, infos) else nearest(name, names.values())
+    hint = hint or nearest_field(known or name, infos)
+    if "'--" in hint:  # an option of the command line
+        return ""
+    return re.sub(r"'([\w.]+)'", lambda found: f"'{names.get(found[1], found[1])}'", hint)

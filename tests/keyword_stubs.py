@@ -1,0 +1,96 @@
+"""Types of the functions that accept fields of the config as keywords, one keyword for each field.
+
+mypy checks `**fields: Unpack[...]` too, but jedi completes only keywords that a signature names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from mudd_core.config.families import FAMILIES
+from mudd_core.config.families.family import KEY as FAMILY
+from mudd_core.config.fields import FieldInfo, walk
+from mudd_core.config.keywords import keyword
+from mudd_core.config.own_optimizers import KEY as OPTIMIZER
+from mudd_core.config.schema import Sections
+from mudd_core.programs.load import load_config
+
+PACKAGE = Path(__file__).resolve().parents[1] / "python" / "mudd_core"
+_OPEN = (FAMILY, OPTIMIZER)  # which accept FILE.py:NAME besides their choices
+
+
+@dataclass(frozen=True)
+class Stub:
+    """A stub file. imports: its lines. head: the parameters before the fields. result: the returned type."""
+
+    file: str
+    function: Callable[..., object]
+    imports: tuple[str, ...]
+    head: tuple[str, ...]
+    result: str
+
+    def text(self) -> str:
+        """Return the text of the file."""
+        name, doc = self.function.__name__, self.function.__doc__
+        lines = [
+            f'"""Types of mc.{name}; `./run docs` writes this file (tests/keyword_stubs.py)."""',
+            "",
+            *self.imports,
+            "",
+            f"def {name}(",
+            *(f"    {line}," for line in (*self.head, *parameters())),
+            f") -> {self.result}:",
+            f'    """{doc}"""',
+        ]
+        return "\n".join(lines) + "\n"
+
+
+STUBS = (
+    Stub(
+        "programs/load.pyi",
+        load_config,
+        (
+            "import os",
+            "from collections.abc import Sequence",
+            "from pathlib import Path",
+            "from typing import Literal",
+            "",
+            "from mudd_core.config import Config",
+            "from mudd_core.config.replaced import Changes",
+        ),
+        ("path: str | Path", "overrides: Sequence[str] | Changes = ()", "*"),
+        "Config",
+    ),
+)
+
+
+def parameters() -> list[str]:
+    """Return `train_steps: int = ...` for each field of all families, in the order of the sections."""
+    kinds: dict[str, list[str]] = {}
+    for family in FAMILIES.values():
+        for info in walk(Sections(model=family.config())):
+            known = kinds.setdefault(info.path, [])
+            known += [kind for kind in _kinds(info) if kind not in known]
+    return [f"{keyword(path)}: {_union(found)} = ..." for path, found in kinds.items()]
+
+
+def _kinds(info: FieldInfo) -> list[str]:
+    """Return the types of a field's values; a string in quotes is the value itself."""
+    if info.kind is not str:
+        return [info.kind.__name__]
+    if info.choices and info.path not in _OPEN:
+        return [f'"{choice}"' for choice in info.choices]
+    return ["str", "os.PathLike[str]"]
+
+
+def _union(kinds: list[str]) -> str:
+    values = [kind for kind in kinds if kind.startswith('"')]
+    types = [kind for kind in kinds if kind not in values]
+    return " | ".join([*types, *([f"Literal[{', '.join(values)}]"] if values else [])])
+
+
+def files() -> dict[Path, str]:
+    """Return the text of each stub by its path."""
+    return {PACKAGE / stub.file: stub.text() for stub in STUBS}
