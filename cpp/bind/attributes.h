@@ -26,8 +26,7 @@ inline std::string text(const std::string& op, const std::string& name, const py
   Py_ssize_t size = 0;
   const char* utf8 = PyUnicode_AsUTF8AndSize(value.ptr(), &size);
   if (!utf8) PyErr_Clear();
-  check(utf8 != nullptr, op.c_str(), name,
-        ": expected characters that UTF-8 can hold, got half of a surrogate pair");
+  check(utf8 != nullptr, op.c_str(), name, ": expected text that UTF-8 can encode, got an unpaired surrogate");
   return {utf8, static_cast<size_t>(size)};
 }
 

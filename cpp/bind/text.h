@@ -13,7 +13,7 @@ struct type_caster<std::string> : string_caster<std::string> {
     if (source && PyUnicode_Check(source.ptr()) && !PyUnicode_AsUTF8AndSize(source.ptr(), nullptr)) {
       if (!PyErr_ExceptionMatches(PyExc_UnicodeEncodeError)) throw error_already_set();
       PyErr_Clear();
-      throw value_error("[text] expected characters that UTF-8 can hold, got half of a surrogate pair in " +
+      throw value_error("[text] expected text that UTF-8 can encode, got an unpaired surrogate in " +
                         static_cast<std::string>(str(repr(source))).substr(0, 200));
     }
     return string_caster<std::string>::load(source, convert);

@@ -25,7 +25,8 @@ class Busy {
  public:
   Busy(BusyFlag& flag, const char* object) : flag_(flag) {
     if (flag_.taken_.exchange(true))
-      throw StateError(std::string("[") + object + "] called from two threads at once; use one object each");
+      throw StateError(std::string("[") + object +
+                       "] called from two threads at once; create one object for each thread");
   }
   ~Busy() { flag_.taken_ = false; }
   Busy(const Busy&) = delete;

@@ -27,7 +27,7 @@ class PeerError : public std::runtime_error {
 class PeerLeftError : public PeerError {
  public:
   explicit PeerLeftError(int rank)
-      : PeerError("[ranks] rank " + std::to_string(rank) + " has left the job, and does not make this call") {}
+      : PeerError("[ranks] rank " + std::to_string(rank) + " has left the job and does not make this call") {}
 };
 
 // The activity of a rank, which other ranks print when it fails or hangs.

@@ -100,7 +100,7 @@ void MpiTransport::initialize() {
     MPI_Query_thread(&granted);
     if (granted < MPI_THREAD_SERIALIZED)
       refuse("MPI was initialized before with thread level ", granted,
-             ", which lets no other thread call it; import mudd_core first, or initialize with "
+             ", which forbids calls of other threads; import mudd_core first, or initialize with "
              "MPI_THREAD_SERIALIZED");
     return;
   }

@@ -114,7 +114,7 @@ std::string Joining::verdict() const {
       return text.str();
     }
     if (const std::string other = difference(mine_, buffers_[r]); !other.empty()) {
-      text << other << "; all ranks need the same";
+      text << other << "; start all ranks with the same version and environment";
       return text.str().substr(0, kBytes - 1);
     }
   }

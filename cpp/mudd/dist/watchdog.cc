@@ -78,7 +78,7 @@ void Watchdog::run() {
       // That rank may wait for a third one, which only a line of its host reports: wait for these lines.
       std::fprintf(stderr, "[ranks] %s; the first of them is rank %d\n", first.c_str(), partner);
       if (wake_.wait_for(lock, std::min(limit / 4, kForNotes), [&] { return stop_; })) return;
-      first = partners_.where(partner) + ", unless a line above says whom it waits for itself";
+      first = partners_.where(partner) + ", unless a line above names a rank that it waits for";
     }
     lock.unlock();
     return hangs_(report(first));

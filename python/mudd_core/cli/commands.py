@@ -53,7 +53,7 @@ def run(request: Request, ranks: Ranks | None = None) -> int:
     if ranks.first and (request.command != "train" or request.options.keys() & {"--plan", "--params"}):
         say_notes(request)
     if "--node-memory" in request.options and "--plan" not in request.options:
-        raise UserError("[arguments] --node-memory: expected --plan with it, which plans for such machines")
+        raise UserError("[arguments] --node-memory: expected --plan with it, got none; add --plan")
     if request.command == "train" and "--plan" in request.options:
         from mudd_core.cli.second_run import refusal
         from mudd_core.data.source_check import check_sources
@@ -192,7 +192,7 @@ def _tokenizer(request: Request, config: Config, folder: RunFolder, model: Model
         return asked_tokenizer(request.options["--tokenizer"], config, model.config.vocab_size)
     if (found := own_tokenizer(config, folder)) is not None:
         return found
-    way_out = "give --tokenizer=PATH: a folder, a tokenizer.json, a *.model of sentencepiece, or bytes"
+    way_out = "type --tokenizer=PATH, with a folder, a tokenizer.json, a *.model of sentencepiece, or bytes"
     if has_text(config):
         line = shlex.join([*typed_program(), "data", f"--workdir={request.typed_workdir}"])
         raise UserError(

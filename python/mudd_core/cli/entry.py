@@ -139,8 +139,8 @@ def _run(words: Sequence[str], asked: Invocation | None = None) -> int:
     except Exception as error:
         if is_full_memory(error):
             _tell(
-                f"error: not enough memory ({str(error) or 'no reason given'}); raise the limit of this process "
-                "(ulimit -v), or take a smaller model or batch"
+                f"error: not enough memory ({str(error) or 'no reason given'}); raise the limit of "
+                "this process (ulimit -v), or use a smaller model or batch"
             )
             return UserError.exit_code
         if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:

@@ -53,13 +53,15 @@ def requested_job(asked: Invocation) -> JobRequest:
             f"of it; leave out {' and '.join(found)}"
         )
     if "--ranks" not in found:
-        raise UserError(f"[arguments] {next(iter(found))}: expected --ranks=N with it")
+        raise UserError(
+            f"[arguments] {next(iter(found))}: expected --ranks=N with it, got none; add --ranks=N"
+        )
     hosts = tuple(host for host in found.get("--hosts", "").split(",") if host)
     if any(not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", host) for host in hosts):
         hosts = ()
     if "--hosts" in found and not hosts:
         raise UserError(
-            f"[arguments] --hosts: expected names with commas between them, got '{found['--hosts']}'; "
+            f"[arguments] --hosts: expected names separated by commas, got '{found['--hosts']}'; "
             "ranks are distributed evenly, so hosts have no slots"
         )
     ranks = whole("[arguments] --ranks", found["--ranks"], 1, 1024)
@@ -119,13 +121,16 @@ def run(wanted: JobRequest, program: Sequence[str], machine: Machine | None = No
             restarts += 1
             smaller = on_hosts(wanted.job, answering(wanted.job.hosts))
             if smaller is None:
-                _tell(f"[launch] the job ended with code {code}, and no host answers")
+                _tell(
+                    f"[launch] the job ended with code {code}, and no host answers; check the hosts (ssh "
+                    "HOST true), then type the same command to resume"
+                )
                 return code
             job = smaller
             where = f" on {', '.join(job.hosts)}" if job.hosts else ""
             _tell(
-                f"[launch] the job ended with code {code}; start {restarts} of {wanted.max_restarts} again with "
-                f"{job.ranks} rank{'s' * (job.ranks > 1)}{where}"
+                f"[launch] the job ended with code {code}; restart {restarts} of "
+                f"{wanted.max_restarts} with {job.ranks} rank{'s' * (job.ranks > 1)}{where}"
             )
 
 
@@ -241,7 +246,7 @@ def _waited(process: subprocess.Popen[bytes], signals: _Signals, last_words: Pat
         if not had_ranks or (ranks and not last_words.is_file()):
             alone_since = now
         elif now - alone_since > _ALONE_SECONDS:
-            _tell("[launch] the ranks have ended and mpirun does not end; it is killed")
+            _tell("[launch] the ranks have ended but mpirun has not, so it is killed")
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
         if not signals.asked:

@@ -56,7 +56,7 @@ ALIASES = {"validation": "validate", "valid": "validate", "eval": "validate", "g
 # Option: value, help, the commands that have it (empty: all commands).
 OPTIONS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "--config": ("FILE", "config: a file, or a name looked up in configs/ (small.py, gpt2/tiny.py)", ()),
-    "--workdir": ("DIR", "folder of the run; default runs/<config name>", ()),
+    "--workdir": ("DIR", "folder of the run; default: runs/<config name>", ()),
     "--mode": ("NAME", "the command, as an option: --mode=train", ()),
     "--plan": ("", "print parameters, FLOPs, memory and time; train nothing", ("train",)),
     "--node-memory": (

@@ -150,8 +150,8 @@ def _require_joined(asked: DistConfig, joined: DistConfig) -> None:
         wanted = getattr(asked, name)
         if wanted != getattr(joined, name):
             raise UserError(
-                f"[dist] {name}: the config says {wanted!r}, but ranks join before it is read; give it as an argument: "
-                f"dist.{name}={str(wanted).lower()}"
+                f"[dist] {name}: the config says {wanted!r}, but the ranks join before it is read; "
+                f"type it on the command line: dist.{name}={str(wanted).lower()}"
             )
 
 

@@ -102,7 +102,10 @@ def _train(request: Request, store: RunStore, ranks: Ranks) -> int:
     progress = Progress(quiet=not ranks.first, live=ranks.world == 1, paced=True, details=details)
     sweep = None if request.resolved is None else request.resolved.sweep
     if sweep is not None and ranks.from_first(lambda: sweep.is_done(store.folder)):
-        progress.say(f"{store.folder} is a run of a sweep that is done (done.txt); it is skipped")
+        progress.say(
+            f"{store.folder} is a finished run of a sweep (it has done.txt) and is skipped; delete "
+            "done.txt to start it again"
+        )
         return 0
     summary = store.summary()
     if summary is not None and sweep is None:
@@ -234,9 +237,7 @@ def _adopted(store: RunStore, asked: Config, request: Request, ranks: int) -> Co
             request.source.registers = sorted({*request.source.registers, *saved_source.registers})
     asked = as_saved(asked, store.folder, facts)
     if file := changed_file(saved_source, request.source):
-        note = (
-            f"{file} has changed since the run was started; what it gives is compared with the saved config"
-        )
+        note = f"{file} has changed since the run was started; its values are compared with the saved config"
         if is_shipped(file):  # an update changed it, not the user
             infos = list(walk(asked))
             words = split_words(request.words, asked, KNOWN_WORDS)

@@ -77,7 +77,7 @@ class SampleConfig:
 
     every: int = opt(
         0,
-        "print a sample at the first validation of every N steps, and at the last one; 0 = never",
+        "print a sample at the first validation after every N steps, and at the last validation; 0 = never",
         "steps",
         low=0,
         free=True,

@@ -76,7 +76,7 @@ def main(words: Sequence[str]) -> int:
     """Run the command; return the exit code."""
     asked, rest = _parser().read(words)
     if rest:
-        raise UserError(f"[commbench] expected options alone, got '{rest[0]}'")
+        raise UserError(f"[commbench] expected only options, got '{rest[0]}'")
     sizes = [size for size in SIZES if size <= asked.largest]
     found: Result | None
     if asked.ranks:

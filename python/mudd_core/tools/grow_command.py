@@ -30,7 +30,7 @@ def main(words: Sequence[str]) -> int:
     config = _asked(parser, args, rest)
     run = RunFolder(local(args.workdir, "[grow] --workdir"))
     if run.checkpoint_folder.exists():
-        raise UserError(f"[grow] {args.workdir} already contains checkpoints; give another --workdir")
+        raise UserError(f"[grow] {args.workdir} already contains checkpoints; type another --workdir")
     config, change, largest = _compare(config, args.preserve)
     share = change / max(largest, 1e-30)
     print(f"largest change of a logit {change:.3e}, {share:.3e} of the largest logit ({largest:.4g})")
@@ -89,7 +89,7 @@ def _asked(parser: ToolArguments, args: argparse.Namespace, rest: list[str]) -> 
     local(args.source, "[grow] --from")
     words = [*rest, f"start.load_parameters_path={args.source}"]
     if args.preserve and args.grow_init not in (None, "zero_keys"):
-        raise UserError(f"[grow] --preserve: means zero_keys, not {args.grow_init}")
+        raise UserError(f"[grow] --preserve: expected --grow-init=zero_keys with it, got {args.grow_init}")
     how = "zero_keys" if args.preserve else args.grow_init
     if how is not None:
         words.append(f"start.grow_init={how}")

@@ -89,8 +89,8 @@ def test_memory_that_runs_out_is_2_with_the_cure(
     monkeypatch.setattr(commands, "run", fail)
     assert main(["--config=tiny.py", "--plan"]) == exit_code(error) == 2
     assert capsys.readouterr().err == (
-        f"error: not enough memory ({error}); raise the limit of this process (ulimit -v), or take a smaller model or "
-        "batch\n"
+        f"error: not enough memory ({error}); raise the limit of this process (ulimit -v), or use a "
+        "smaller model or batch\n"
     )
 
 

@@ -80,7 +80,7 @@ def test_a_disk_that_fills_up_leaves_nothing(given: Path, tmp_path: Path) -> Non
     codes, errors = codes_of("limit", str(given / "base"), str(tmp_path), "16", "2000", "8000", "40000")
     assert codes == [74] * 4
     assert list(tmp_path.iterdir()) == []
-    assert errors.count("the same command starts again") == 4
+    assert errors.count("type the same command to start again") == 4
     assert "older steps" not in errors and "keep_last" not in errors and ".fetch" not in errors
 
 

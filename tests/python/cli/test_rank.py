@@ -284,8 +284,8 @@ def test_a_binding_that_was_asked_for_stays_and_the_flag_is_named(monkeypatch: p
     }
     assert rank_cores.widen_binding(0, bound, range(8)) == ""
     assert rank_cores.widen_binding(4, bound, range(8)) == (
-        "[launch] mpirun --bind-to core leaves a rank 1 core for train.threads=4; start it with --map-by slot:PE=4 or "
-        "--bind-to none"
+        "[launch] mpirun --bind-to core leaves a rank 1 core for train.threads=4; start it with "
+        "--map-by slot:PE=4 or --bind-to none"
     )
 
 
@@ -322,4 +322,4 @@ def test_a_config_file_cannot_say_how_ranks_join(
         2,
         2,
     ]
-    assert "give it as an argument: dist.node=rank" in capsys.readouterr().err
+    assert "type it on the command line: dist.node=rank" in capsys.readouterr().err

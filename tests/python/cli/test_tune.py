@@ -271,7 +271,7 @@ def test_an_export_has_the_adapters_alone(given: Path, adapted: subprocess.Compl
             ("--workdir=runs/adapted", "--adapter", "--system=mu_transformer"),
             "leave --system=mu_transformer out",
         ),
-        (("--workdir=runs/adapted", "--base=base"), "--base: names the base of --adapter alone"),
+        (("--workdir=runs/adapted", "--base=base"), "--base: expected --adapter with it, got none"),
     ):
         refused = export(given, *words, "--to=none")
         assert refused.returncode == 2 and said in refused.stderr, refused.stderr
@@ -366,7 +366,7 @@ def test_adapters_of_peft_are_trained_further(given: Path) -> None:
     assert other.returncode == 2 and "[tune] --adapter: runs/further was started with" in other.stderr
     for words, said in (
         (("lora.rank=8",), "[tune] lora.rank: the adapter theirs decides it"),
-        (("tune.method=full",), "[tune] --adapter: begins adapters"),
+        (("tune.method=full",), "[tune] --adapter: starts adapters"),
     ):
         refused = tune(given, "--adapter=theirs", *words, run="refused")
         assert refused.returncode == 2 and said in refused.stderr, refused.stderr

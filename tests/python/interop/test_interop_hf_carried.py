@@ -114,7 +114,7 @@ def large_tokenizer(path: Path) -> None:
     ("spoil", "code", "words"),
     [
         (missing_shard, 2, "names a file 'model-00001-of-"),
-        (absent_tensor, 65, "tensor 'model.layers.9.mlp.up_proj.weight' should be in 'model-00001-of-"),
+        (absent_tensor, 65, "tensor 'model.layers.9.mlp.up_proj.weight' in 'model-00001-of-"),
         (cut_shard, 65, "model-00001-of-"),
         (large_tokenizer, 2, f"expected at most the model's {V} ids, got {V + 1}"),
         (

@@ -111,7 +111,7 @@ def test_a_cut_link_ends_the_job(nodes: TwoNodes | None, tiny_text: Path, tmp_pa
     finally:
         process.kill()
     assert "the next one is awaited" in run.output, run.tail
-    assert not nodes or "mpirun does not end; it is killed" in run.output
+    assert not nodes or "the ranks have ended but mpirun has not, so it is killed" in run.output
 
 
 REFUSE = """

@@ -78,7 +78,7 @@ def test_a_run_with_done_txt_is_skipped_and_one_without_is_finished(
     before = (run / "metrics.jsonl").stat().st_mtime_ns
     capsys.readouterr()
     assert sweep(tiny_text, tmp_path, "0.25") == 0
-    assert "it is skipped" in capsys.readouterr().out
+    assert "is skipped" in capsys.readouterr().out
     assert (run / "metrics.jsonl").stat().st_mtime_ns == before
     (run / "done.txt").unlink()  # as if killed between the last save and the table
     (run / "sweep.tsv").unlink()

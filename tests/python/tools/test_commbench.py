@@ -89,7 +89,7 @@ def test_a_timer_refuses_what_it_does_not_know() -> None:
     [
         ((), "expected several ranks"),
         (("--ranks=1",), "expected several ranks"),
-        (("--ranks=2", "train.steps=3"), "expected options alone, got 'train.steps=3'"),
+        (("--ranks=2", "train.steps=3"), "expected only options, got 'train.steps=3'"),
         (("--rank=2",), "--ranks"),
         (("--ranks=2", "--largest=8"), "--largest"),
     ],

@@ -97,7 +97,7 @@ def test_the_machine_of_steps_that_were_made_again_counts(tmp_path: Path) -> Non
         (("runs/base",), "got runs/base alone; type: "),
         (
             ("runs/base", "runs/baes"),
-            "runs/baes: expected the folder of a run, got a path where nothing is; did you ",
+            "runs/baes: expected the folder of a run, got a path that does not exist; did you ",
         ),
         (("runs/base", "runs"), "runs: expected the folder of a run, got a folder without config.json"),
         (("runs/base", "runs/base.log"), "runs/base.log: expected the folder of a run, got a file"),

@@ -51,7 +51,7 @@ def test_arrow_to_tfrecord_to_arrayrecord(tmp_path: Path, capsys: pytest.Capture
     for name, digest in contents(tmp_path / "ar").items():
         assert name in said
         assert digest in said
-    with pytest.raises(UserError, match="is there; remove it"):
+    with pytest.raises(UserError, match="exists already; remove it"):
         convert(words)
     assert not [name for name in os.listdir(tmp_path / "ar") if name.startswith(".")]
 

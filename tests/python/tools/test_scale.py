@@ -302,11 +302,17 @@ def test_a_measured_network_counts(tmp_path: Path, capsys: pytest.CaptureFixture
     ("words", "message"),
     [
         ((), "--config is missing; type: python3 launch.py scale --config=small.py"),
-        (("--config=tiny.py", "--flops=1e9", "--step-seconds=1"), "--flops and --step-seconds: expected one"),
-        (("--config=tiny.py", "--workdir=no_such_run"), "expected a run whose metrics say its speed"),
+        (
+            ("--config=tiny.py", "--flops=1e9", "--step-seconds=1"),
+            "--flops and --step-seconds: expected only one",
+        ),
+        (
+            ("--config=tiny.py", "--workdir=no_such_run"),
+            "expected a run with a measured speed in its metrics",
+        ),
         (("--config=tiny.py", "--flops=1e9", "--net=7g"), "--net: expected 1g, 10g, 25g, 100g or a file"),
         (("--config=tiny.py", "--flops=1e9", "--nodes=6"), "6 x 1 = 6 ranks divide no number of"),
-        (("--config=tiny.py", "--flops=1e9", "--nodes=6"), "take 4 or 8 ranks, or set mesh.any_world=true"),
+        (("--config=tiny.py", "--flops=1e9", "--nodes=6"), "use 4 or 8 ranks, or set mesh.any_world=true"),
         (("--config=tiny.py", "--flops=1e9", "--net=25GB"), "--net: expected 1g"),  # bytes
         (("--config=tiny.py", "--flops=0"), "--flops"),
         (("--config=tiny.py", "--flops=1e9", "--nodes=1024", "--ranks-per-node=2"), "at most 1024 ranks"),

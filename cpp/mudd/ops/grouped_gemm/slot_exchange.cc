@@ -19,7 +19,7 @@ namespace {
        << " times, experts " << first << " to " << first + owner.n_experts - 1 << " of this rank " << owner.rows()
        << " times in all; it has memory for " << most << " (an even load is " << home.slots
        << "): set mesh.expert_room=" << std::ceil(10 * rows / even) / 10
-       << " or more, which reserves memory for so many times an even load, or a "
+       << " or more, which reserves memory for this multiple of an even load, or a "
        << "smaller train.micro_batch_size";
   throw RoomError(text.str());
 }

@@ -108,7 +108,7 @@ def require_elsewhere(name: str, run: RunFolder) -> None:
     is_run = source.holds_run and source.has_identity
     if source.path.resolve() == imported.path.resolve() and not is_run:
         raise UserError(
-            f"[tune] --workdir: {imported} is where the base is imported to; give another --workdir"
+            f"[tune] --workdir: {imported} is the folder for the imported base; type another --workdir"
         )
 
 
@@ -215,8 +215,8 @@ def _other_base(run: RunFolder, started: str, name: str, sha256: str = "") -> Us
             f"[tune] --base: {run} was started from {began}, got {got}; give that, or another --workdir"
         )
     return UserError(
-        f"[tune] --base: {run} was started from {began}, which does not exist, got {got}; give --base=FOLDER with its "
-        "new place, or another --workdir"
+        f"[tune] --base: {run} was started from {began}, which does not exist, got {got}; give "
+        "--base=FOLDER with its new place, or another --workdir"
     )
 
 

@@ -125,7 +125,7 @@ def _prepared(asked: Namespace, rest: list[str], run: RunFolder) -> _Start:
         moved = config.tune.method == "lora" and not Path(config.start.load_parameters_path).exists()
         if asked.adapter:
             require_same_adapter(asked.adapter, run)
-        lines = [f"resumes {run}: what was chosen is in {run.asked_file}", *_changed_data(config, run)]
+        lines = [f"resumes {run}: its choices are in {run.asked_file}", *_changed_data(config, run)]
         return _Start(base, config, 1.0, lines, [f"start.load_parameters_path={base.run}"] if moved else [])
     adapter = adapter_of(asked.adapter, base, run) if asked.adapter else None
     ranks = whole("[arguments] --ranks", asked.ranks or "1", 1, 1024)

@@ -115,8 +115,9 @@ def _choose_adapter(recipe: Recipe, adapter: Adapter) -> None:
     """Set the initial adapters' settings; raise UserError for arguments that contradict them."""
     if recipe.config.tune.method != "lora":
         raise UserError(
-            f"[tune] --adapter: begins adapters (tune.method=lora), got tune.method={recipe.config.tune.method}; leave "
-            "one of the two out, or give the merged model as --base"
+            "[tune] --adapter: starts adapters (tune.method=lora), got "
+            f"tune.method={recipe.config.tune.method}; leave one of the two out, or give the merged "
+            "model as --base"
         )
     lora = adapter.lora
     decided: dict[str, Scalar] = {"rank": lora.rank, "alpha": lora.alpha, "targets": lora.targets}
@@ -140,7 +141,9 @@ def _choose_rows(recipe: Recipe, ranks: int) -> None:
     longer = f"; {dropped:,} longer ones are left out (data.too_long)" if dropped else ""
     fitting = min(cap, max(256, -(-longest // 64) * 64))
     recipe.choose(
-        "train.seq_len", fitting, f"rows of packed examples, the longest of {longest + 1:,} tokens{longer}"
+        "train.seq_len",
+        fitting,
+        f"sequences of packed examples, the longest of {longest + 1:,} tokens{longer}",
     )
     held, recipe.counted = found.documents[1], found.counted_share
     refused = f"; left out: {found.kept.facts['refused']}" if found.kept.facts.get("refused") else ""
@@ -158,7 +161,9 @@ def _choose_rows(recipe: Recipe, ranks: int) -> None:
     passes = train.epochs or _EPOCHS
     steps = passes * whole if train.epochs else max(1, round(passes * rows / train.batch_size))
     recipe.choose(
-        "train.steps", steps, f"{passes} epochs of {rows:,} rows; more mostly learn examples by heart"
+        "train.steps",
+        steps,
+        f"{passes} epochs of {rows:,} sequences; more epochs mostly memorize the examples",
     )
     steps = recipe.config.train.steps
     recipe.choose("optim.warmup_steps", math.ceil(_WARM_UP * steps), "3 % of the steps, while moments settle")
@@ -177,7 +182,7 @@ def _batch(rows: int, each: float, ranks: int) -> tuple[int, str]:
     alone = min(_power_of_two(_EXAMPLES / each), 1 << (rows.bit_length() - 1))
     least = 1 << (ranks - 1).bit_length()
     batch = max(alone, least) if least <= rows else alone
-    why = f"{batch * each:.1f} examples: a row of packed ones has {each:.1f} of them"
+    why = f"{batch * each:.1f} examples: a packed sequence has {each:.1f} of them"
     if batch == alone:
         return batch, why
     return (

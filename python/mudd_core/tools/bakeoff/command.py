@@ -154,10 +154,12 @@ def _parser() -> ToolArguments:
         help="quantity that is equal: parameters (default; equal tokens too) or flops",
     )
     parser.add_argument(
-        "--tokens", default="2097152", metavar="N", help="tokens a run trains on (default 2,097,152)"
+        "--tokens", default="2097152", metavar="N", help="training tokens per run (default 2,097,152)"
     )
     parser.add_argument("--seeds", default="3", metavar="N", help="runs of each model (default 3)")
-    parser.add_argument("--out", default="", metavar="DIR", help="folder (default runs/bakeoff-<preset>)")
+    parser.add_argument(
+        "--out", default="", metavar="DIR", help="output folder (default runs/bakeoff-<preset>)"
+    )
     return parser
 
 
@@ -206,7 +208,7 @@ def claim(result: Result) -> str:
 
 def table(result: Result) -> list[list[str]]:
     """Return the heading and the rows, as strings."""
-    rows = [["", "parameters", "FLOPs", "tokens", "seconds", "result", "less the first", "verdict"]]
+    rows = [["", "parameters", "FLOPs", "tokens", "seconds", "result", "difference to the first", "verdict"]]
     for one in result["models"]:
         seconds = sum(one["seconds"]) / len(one["seconds"])
         rows.append(

@@ -96,9 +96,9 @@ def _with_parameters(config: Config, wanted: int, vocab_size: int) -> Config:
     best = min((turned(value) for value in near), key=lambda c: abs(parameters(c, vocab_size) - wanted))
     if abs(parameters(best, vocab_size) / wanted - 1) > 0.05:
         raise UserError(
-            f"[bakeoff] {config.model.family}: expected about {wanted:,} parameters, the nearest it can have is "
-            f"{parameters(best, vocab_size):,} (model.{knob}={getattr(best.model, knob)}); "
-            "take other widths or --equal=flops"
+            f"[bakeoff] {config.model.family}: expected about {wanted:,} parameters, the nearest it "
+            f"can have is {parameters(best, vocab_size):,} "
+            f"(model.{knob}={getattr(best.model, knob)}); set other widths, or type --equal=flops"
         )
     return best
 

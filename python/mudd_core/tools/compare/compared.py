@@ -150,7 +150,7 @@ def _without_run(folder: RunFolder) -> str:
     above = path.parent
     beside = [one.name for one in above.iterdir() if RunFolder(one).holds_run] if above.is_dir() else []
     hint = nearest(path.name, beside).replace("'", f"'{above}/" if above != Path() else "'", 1)
-    return f"a path where nothing is{hint}"
+    return f"a path that does not exist{hint}"
 
 
 @dataclass(frozen=True)

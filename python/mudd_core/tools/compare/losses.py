@@ -30,7 +30,7 @@ def losses_part(runs: Sequence[ComparedRun], letters: Sequence[str]) -> Part:
     if any(row in kept for row in at_equal_cost):
         notes.append("Losses at equal tokens or FLOPs are interpolated between logged steps.")
     if len({run.records.facts.get("vocab_size") for run in runs}) > 1:
-        notes.append("Losses per token of other tokenizers do not compare; bits per byte do.")
+        notes.append("Losses per token of different tokenizers are not comparable, but bits per byte are.")
     notes += _other_targets(runs)
     if any(_at_other_steps(steps) for _, _, steps in kept):
         notes.append("* The runs have these values at different steps.")

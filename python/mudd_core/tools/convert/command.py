@@ -55,7 +55,8 @@ def main(words: Sequence[str]) -> int:
         raise UserError(f"[data convert] --format: expected tfrecord or arrayrecord for ids, got {target}")
     if FORMATS[source].holds == "ids" and asked.split_valid:
         raise UserError(
-            "[data convert] --split-valid: expected documents, got ids; hold out in the step before"
+            "[data convert] --split-valid: expected documents, got ids; use --split-valid when you "
+            "convert the text to ids"
         )
     tokenizer = None
     if target == "megatron":
@@ -146,7 +147,7 @@ class Conversion:
             for name in sorted(os.listdir(temporary)):
                 if (there := self.folder / name).exists():
                     raise UserError(
-                        f"[data convert] --to: {there} is there; remove it or take another folder"
+                        f"[data convert] --to: {there} exists already; remove it or name another folder"
                     )
             for name in sorted(os.listdir(temporary)):
                 (temporary / name).replace(self.folder / name)

@@ -40,7 +40,9 @@ def main(words: Sequence[str]) -> int:
 
 def _parser() -> ToolArguments:
     parser = ToolArguments("data inspect", __doc__ or "")
-    parser.add_argument("path", metavar="PATH", help="file, folder, glob, or several with commas")
+    parser.add_argument(
+        "path", metavar="PATH", help="file, folder, glob, or several of them separated by commas"
+    )
     parser.add_argument(
         "--first",
         type=whole_number(0),

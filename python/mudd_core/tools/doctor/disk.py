@@ -45,7 +45,7 @@ def disk(place: Path) -> Iterator[Finding]:
         yield Finding(
             Level.FAULT,
             f"{folder} cannot be written: {error.strerror}",
-            "give a folder of yours: --workdir=PATH",
+            "choose a folder that you can write: --workdir=PATH",
         )
 
 
@@ -82,7 +82,7 @@ def _locks(folder: Path) -> Iterator[Finding]:
     if said.getvalue():
         yield Finding(
             Level.WARNING,
-            "the file system has no locks: a lease file keeps a second run from the work directory",
+            "the file system has no locks, so a lease file protects the work directory from a second run",
             "choose a local disk with --workdir=PATH, or mount with locks (Lustre: -o flock)",
         )
     else:

@@ -33,7 +33,7 @@ def limits(place: Path) -> Iterator[Finding]:
     else:
         yield Finding(
             Level.FAULT if have < _LEAST else Level.WARNING,
-            f"{limit} leaves {bytes_text(have)}; tiny.py takes {bytes_text(_LEAST)}",
+            f"{limit} leaves {bytes_text(have)}; tiny.py needs {bytes_text(_LEAST)}",
             "end other programs, or raise the limit (docker run --memory=4g)",
         )
     yield from _huge_pages()

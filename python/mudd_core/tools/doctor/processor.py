@@ -48,7 +48,7 @@ def cores(place: Path) -> Iterator[Finding]:
         yield Finding(
             Level.WARNING,
             f"the process is bound to {bound} of {machine} cores",
-            f"taskset -c 0-{machine - 1} <the command>, or ask the launcher for more cores",
+            f"taskset -c 0-{machine - 1} <the command>, or request more cores from the launcher",
         )
     if usable < bound:
         yield Finding(

@@ -44,8 +44,9 @@ def base_name(asked: str | None, run: RunFolder, config: Config) -> str:
         return source
     start = config.start.load_parameters_path
     raise UserError(
-        f"{_PLACE}: expected a run that was tuned from a folder of Hugging Face, got one from {start}; write that as "
-        f"such a folder (export --workdir={start} --to=FOLDER) and name it with --base=FOLDER, or use --merged"
+        f"{_PLACE}: expected a run that was tuned from a folder of Hugging Face, got one from "
+        f"{start}; export that run to such a folder (export --workdir={start} --to=FOLDER) and name "
+        "it with --base=FOLDER, or use --merged"
     )
 
 
@@ -70,7 +71,9 @@ def write_adapter(
     except UserError:
         raise
     except ValueError as error:  # a family that transformers does not have
-        raise UserError(f"{_PLACE}: {error}; --system=own keeps the adapters by our own names") from error
+        raise UserError(
+            f"{_PLACE}: {error}; --system=own writes the adapters with the names of mudd_core"
+        ) from error
     write_folder(folder, settings, tensors, shard_bytes=1 << 62, files=files, names=(SETTINGS, WEIGHTS))
     return len(tensors)
 
@@ -154,8 +157,8 @@ def _near(weight: StoredTensor, kind: str, name: str) -> Float32:
         found[:] = dtypes.as_float32(dtypes.rounded(given, kind))
         if bad := np.flatnonzero(np.isfinite(given) & ~np.isfinite(found)).tolist():
             raise UserError(
-                f"[export] --merged: expected weights that {kind}, the type of the base, can hold, got "
-                f"{given[bad[0]]:g} in '{name}'; --adapter keeps them apart"
+                f"[export] --merged: expected weights that {kind}, the type of the base, can hold, "
+                f"got {given[bad[0]]:g} in '{name}'; use --adapter to keep the adapters separate"
             )
     return near
 

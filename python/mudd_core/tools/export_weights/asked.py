@@ -71,15 +71,16 @@ class Asked:
         form = "--adapter" if args.adapter else "--merged" if args.merged else ""
         if form and config.tune.method != "lora":
             raise UserError(
-                f"[export] {form}: expected a run of adapters, got one of whole weights (tune.method="
-                f"{config.tune.method}); leave {form} out"
+                f"[export] {form}: expected a run that trained adapters, got a run that trained "
+                f"whole weights (tune.method={config.tune.method}); leave {form} out"
             )
         if args.adapter and args.system not in (None, "hf"):
             raise UserError(
-                f"[export] --adapter: PEFT has models of transformers; leave --system={args.system} out"
+                "[export] --adapter: PEFT only reads models of transformers; leave "
+                f"--system={args.system} out"
             )
         if args.base and not args.adapter:
-            raise UserError("[export] --base: names the base of --adapter alone; leave it out")
+            raise UserError("[export] --base: expected --adapter with it, got none; leave --base out")
 
 
 def require_place(folder: Path, *, force: bool) -> None:
@@ -145,7 +146,7 @@ def _parser() -> ToolArguments:
         type=whole_number(0, 2**40),
         default=4096,
         metavar="N",
-        help="largest file, MiB; 0: a file for each tensor; default 4096",
+        help="largest file in MiB; 0 = one file per tensor; default 4096",
     )
     return p
 

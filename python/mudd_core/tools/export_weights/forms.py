@@ -75,14 +75,15 @@ class Export:
             return self._differs(far)
         if not _is_there(base):
             self._note(
-                f"PEFT reads the base from {base}, which is not there; name another with --base=FOLDER"
+                f"PEFT reads the base from {base}, which does not exist; name another base with --base=FOLDER"
             )
         elif self.asked.args.base is None and (
             changed := changed_since(RunFolder(self.run.base_folder), Path(base))
         ):
             self._note(
-                f"{', '.join(changed)} in {base} changed after the tuning started; the adapters belong to the base as "
-                "it was: name a copy of that with --base=FOLDER, or take --merged"
+                f"{', '.join(changed)} in {base} changed after the tuning started; the adapters "
+                "belong to the base as it was: name a copy of the old base with --base=FOLDER, or "
+                "use --merged"
             )
         text = f"{tensors} tensors in {self.asked.folder}, adapters of {base} for PEFT; {_same(largest)}"
         return self.said(text, "peft", "AutoPeftModelForCausalLM.from_pretrained({folder})")
@@ -167,8 +168,8 @@ class Export:
         far, largest = difference(got[sure], want[sure])
         if far <= NEAR * largest:
             self._note(
-                f"compared at {sure.sum()} of {sure.size} tokens: at the others, or before them, two experts are "
-                "equally likely but for rounding, and either may be taken"
+                f"compared at {sure.sum()} of {sure.size} tokens: at or before the others, the "
+                "scores of two experts differ only by rounding, so either may be selected"
             )
         return far, largest
 

@@ -115,8 +115,9 @@ def _require_source(typed: str, source: Path, *, has_settings: bool) -> None:
         return
     if source.exists():
         raise UserError(
-            f"[import] PATH: expected a folder with config.json, safetensors and tokenizer.json, got the file {source}"
-            "; give its folder, or also --settings=FILE, the settings of its model"
+            "[import] PATH: expected a folder with config.json, safetensors and tokenizer.json, got "
+            f"the file {source}; pass its folder, or add --settings=FILE with the settings of its "
+            "model"
         )
     wanted = (
         f"[import] PATH: expected a folder with config.json, safetensors and tokenizer.json, got '{source}'"
@@ -125,8 +126,8 @@ def _require_source(typed: str, source: Path, *, has_settings: bool) -> None:
     if is_local or not _HUB_NAME.fullmatch(typed):
         raise UserError(f"{wanted}, which does not exist")
     raise UserError(
-        f"{wanted}; nothing is downloaded here: fetch it on a machine with network access, hf download {source} "
-        "--local-dir FOLDER, and give that FOLDER"
+        f"{wanted}; nothing is downloaded here: fetch it on a machine with network access, hf "
+        f"download {source} --local-dir FOLDER, and pass that FOLDER"
     )
 
 
@@ -168,9 +169,9 @@ def _vectors(model: Model) -> list[str]:
 def _require_free(run: RunFolder) -> None:
     """Raise UserError if the folder has a run; an interrupted import may be repeated in its folder."""
     if Checkpoints(run).steps():
-        raise UserError(f"[import] {run} already contains checkpoints; give another --workdir")
+        raise UserError(f"[import] {run} already contains checkpoints; type another --workdir")
     if run.holds_run and not is_unfinished_import(run):
-        raise UserError(f"[import] {run} holds a run already; give another --workdir")
+        raise UserError(f"[import] {run} already contains a run; type another --workdir")
 
 
 def _save(
@@ -189,7 +190,9 @@ def _save(
         except SaveError as error:
             # The staging folder is gone, so the message names the folder that the user typed.
             reason = str(error).replace(str(lock.folder.path / UNFINISHED), str(run))
-            raise SaveError(f"{reason}; nothing was imported: the same command starts again") from error
+            raise SaveError(
+                f"{reason}; nothing was imported; type the same command to start again"
+            ) from error
 
 
 def _write(

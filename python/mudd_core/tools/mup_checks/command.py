@@ -41,7 +41,8 @@ def _parser(name: str, text: str, config: str, widths: str) -> ToolArguments:
         "--config",
         action="append",
         metavar="FILE",
-        help=f"config of the family, default {config}; several: each is a member with its own width",
+        help=f"config of the family, default {config}; with several configs, each sets the width of one "
+        "model",
     )
     parser.add_argument("--widths", metavar="N,N,...", help=f"values of model.d_model, default {widths}")
     parser.add_argument(
@@ -62,7 +63,10 @@ def _members(args: argparse.Namespace, overrides: list[str], what: str) -> list[
     configs = [load_config(file, overrides) for file in files]
     if len(configs) > 1:
         if args.widths:
-            raise UserError(f"[{what}] --widths: not together with several --config, which have their own")
+            raise UserError(
+                f"[{what}] --widths: expected one --config with it, because several configs set their "
+                "own widths"
+            )
         return checked_family(configs, what)
     return checked_family(
         at_widths(configs[0], wholes("[mup] --widths", args.widths or args.default_widths)), what
@@ -99,7 +103,7 @@ def check(words: Sequence[str]) -> int:
         "--unscaled",
         default="",
         metavar="NAME",
-        help="give the matrices whose names end so (attn.q.w, ffn.up.w, head) the unscaled rate",
+        help="use the unscaled rate for the matrices with this name ending (attn.q.w, ffn.up.w, head)",
     )
     args, overrides = parser.read(words)
     local(args.out, "[mup check] --out")

@@ -32,7 +32,7 @@ def checked_family(configs: Sequence[Config], what: str) -> list[Config]:
     members = sorted(configs, key=lambda config: config.model.d_model)
     widths = [config.model.d_model for config in members]
     if len(set(widths)) != len(widths):
-        raise UserError(f"[{what}] widths: expected different ones, got {', '.join(map(str, widths))}")
+        raise UserError(f"[{what}] widths: expected different widths, got {', '.join(map(str, widths))}")
     for name in FIXED:
         values = {getattr(config.model, name): config.model.d_model for config in members}
         if len(values) > 1:

@@ -48,7 +48,7 @@ def run_once(config: Config, folder: Path) -> float:
     if done.is_file():
         saved, text = _read_done(done)
         if saved != mine:
-            raise UserError(f"[mup transfer] {done} is of another config; give another --out")
+            raise UserError(f"[mup transfer] {done} belongs to another config; type another --out")
         print(f"{config.name:<14} loss {float(text):.4f}  (done before)", flush=True)
         return float(text)
     try:
@@ -56,7 +56,7 @@ def run_once(config: Config, folder: Path) -> float:
             summary = trainer.fit(progress=False)
         if summary.stopped:
             raise StopRequestedError(
-                f"[mup transfer] stopped by {summary.stopped}, saved; the same command resumes"
+                f"[mup transfer] stopped by {summary.stopped}, saved; type the same command to resume"
             )
         loss = math.inf if summary.val_loss is None else summary.val_loss
     except DivergedError:

@@ -76,7 +76,9 @@ def _measured(asked: argparse.Namespace, config: Config, flops: float) -> tuple[
     given = [name for name in ("flops", "step_seconds", "workdir") if getattr(asked, name)]
     if len(given) > 1:
         names = " and ".join("--" + name.replace("_", "-") for name in given)
-        raise UserError(f"[scale] {names}: expected one of them, which says how fast a node is")
+        raise UserError(
+            f"[scale] {names}: expected only one of these options, because each sets the speed of a node"
+        )
     if asked.flops:
         return flops / asked.flops, "given by --flops"
     if asked.step_seconds:
@@ -90,8 +92,8 @@ def _measured(asked: argparse.Namespace, config: Config, flops: float) -> tuple[
     known = [float(rate) for rate in rates if isinstance(rate, int | float) and rate > 0]
     if not known:
         raise UserError(
-            f"[scale] --workdir: expected a run whose metrics say its speed, got {run}; train a few steps of "
-            "this config on one node, or give --step-seconds or --flops"
+            f"[scale] --workdir: expected a run with a measured speed in its metrics, got {run}; "
+            "train a few steps of this config on one node, or type --step-seconds=S or --flops=F"
         )
     return 1 / statistics.median(
         known
@@ -117,7 +119,7 @@ def _parser() -> ToolArguments:
         type=whole_number(1, MOST_RANKS),
         default=1,
         metavar="M",
-        help="ranks of a node (default 1)",
+        help="ranks per node (default 1)",
     )
     parser.add_argument(
         "--workdir", metavar="DIR", help="work directory of a measured run; default runs/<config name>"

@@ -88,7 +88,7 @@ def lines(
     if not rows[0].fits:
         smaller = "" if MICRO_BATCH_SIZE in asked.bound_fields else f", or a smaller {MICRO_BATCH_SIZE}"
         return [*found, f"no mesh fits: use more nodes (--nodes){smaller}"]
-    hosts = f" (HOSTS: the names of the {nodes:,} machines, with commas between them)" if nodes > 1 else ""
+    hosts = f" (HOSTS: the names of the {nodes:,} machines, separated by commas)" if nodes > 1 else ""
     return [*found, f"best{hosts}:", f"  {_command(best, asked, name, words)}"]
 
 

@@ -115,9 +115,10 @@ def _require_world(config: Config, cluster: Cluster) -> None:
     if config.mesh.any_world or world == _power_from(world):
         return
     raise UserError(
-        f"[scale] --nodes: {cluster.nodes} x {cluster.ranks} = {world} ranks divide no number of logical shards, which "
-        f"is a power of two: take {_power_from(world) // 2} or {_power_from(world)} ranks, or set mesh.any_world=true "
-        "(bits then depend on the world)"
+        f"[scale] --nodes: {cluster.nodes} x {cluster.ranks} = {world} ranks divide no number of "
+        f"logical shards, which is a power of two: use {_power_from(world) // 2} or "
+        f"{_power_from(world)} ranks, or set mesh.any_world=true (results then depend on the number "
+        "of ranks)"
     )
 
 
@@ -203,7 +204,7 @@ def _advice(rows: list[Row], config: Config, least: float, tokens: float) -> lis
         )
     if last.batch > config.train.batch_size:
         text.append(
-            f"the config has {config.train.batch_size:,} sequences a step, fewer than ranks: rows with more are "
-            "another training"
+            f"the config has {config.train.batch_size:,} sequences a step, fewer than ranks: a "
+            "larger batch is another training"
         )
     return text
