@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import importlib
+import importlib.util
 import os
 from typing import TYPE_CHECKING
 
@@ -111,6 +112,17 @@ _MODULES = ("data", "interop", "nn", "ops")
 
 __all__ = sorted((*_HOME, *_MODULES))
 
+
+def _require_built() -> None:
+    """Raise NotBuiltError if the C++ core is missing."""
+    if importlib.util.find_spec("mudd_core._core") is None:
+        errors = importlib.import_module("mudd_core.base.errors")
+        checkout = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+        raise errors.NotBuiltError(
+            f"mudd_core's C++ core is not built; type ./run setup in {checkout}, then use {checkout}/.venv/bin/python"
+        )
+
+
 if not TYPE_CHECKING:  # type checkers read the imports above, so they report a missing name
 
     def __getattr__(name):
@@ -119,6 +131,10 @@ if not TYPE_CHECKING:  # type checkers read the imports above, so they report a 
         elif name in _HOME:
             value = getattr(importlib.import_module(f"mudd_core.{_HOME[name]}"), name)
         else:
+            if (
+                name == "_core"
+            ):  # `from mudd_core import _core` looks for an attribute before it imports the module
+                _require_built()
             suggest = importlib.import_module("mudd_core.config.suggest")
             others = importlib.import_module("mudd_core.base.other_names").PACKAGE
             hint = f"; {others[name]}" if name in others else suggest.nearest(name, __all__)

@@ -6,17 +6,29 @@ import errno
 import os
 
 
-class UserError(ValueError):
+class ShownInOneLine(Exception):
+    """The base of errors whose message says what to do: a notebook shows it without the traceback."""
+
+    def _render_traceback_(self) -> list[str]:
+        """Return the lines that IPython shows."""
+        return [f"{type(self).__name__}: {self}"]
+
+
+class UserError(ShownInOneLine, ValueError):
     """User input that cannot be used: a missing file, a bad config, another run's work directory (exit 2)."""
 
     exit_code = 2
+
+
+class NotBuiltError(ShownInOneLine, ImportError):
+    """A checkout whose C++ core is not compiled."""
 
 
 class DataEndError(UserError):
     """The end of the data: there is no further batch."""
 
 
-class FormatError(RuntimeError):
+class FormatError(ShownInOneLine, RuntimeError):
     """A malformed or damaged file (exit 65).
 
     Attributes: file, the path; offset, the byte at which the error was found; reason, a message.
@@ -29,19 +41,19 @@ class FormatError(RuntimeError):
         self.file, self.offset, self.reason = file, offset, reason
 
 
-class DivergedError(RuntimeError):
+class DivergedError(ShownInOneLine, RuntimeError):
     """Training that produced non-finite losses or gradients in too many successive steps (exit 76)."""
 
     exit_code = 76
 
 
-class SaveError(RuntimeError):
+class SaveError(ShownInOneLine, RuntimeError):
     """A failed final save, or another required write that failed (exit 74)."""
 
     exit_code = 74
 
 
-class StopRequestedError(RuntimeError):
+class StopRequestedError(ShownInOneLine, RuntimeError):
     """A request to stop the run; its progress is saved (exit 75)."""
 
     exit_code = 75

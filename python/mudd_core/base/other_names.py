@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable, Mapping
+from functools import wraps
+from inspect import Parameter, Signature, signature
+from typing import TYPE_CHECKING, ClassVar, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _CPU = "mudd_core computes on the CPU; leave this call out"
 _SAME = "training and evaluation need no switch; leave this call out"
@@ -64,6 +69,19 @@ TRAINER = {
     "train": "type trainer.fit()",
     "training_step": "type trainer.step(batch)",
 }
+RUN = {
+    "evaluate": "type run.validations, or mc.Trainer(folder).validate()",
+    "fit": "type mc.Trainer(folder).fit(), which resumes the run",
+    "history": "type run.metrics",
+    "logs": "type run.metrics and run.validations",
+    "loss": 'type run.metrics["loss"]',
+    "predict": "type run.generate(text), or run.model.logits(ids)",
+    "resume": "type mc.Trainer(folder).fit(), which resumes the run",
+    "sample": "type run.generate(text)",
+    "save_pretrained": "type run.model.save(folder)",
+    "train": "type mc.Trainer(folder).fit(), which resumes the run",
+    "weights": "type run.model.state_dict()",
+}
 PACKAGE = {
     "AutoModelForCausalLM": 'type mc.load("folder")',
     "AutoTokenizer": 'type model, tokenizer = mc.load("folder")',
@@ -103,6 +121,106 @@ NN = {
     "Parameter": 'type mc.nn.parameter("name", shape, role="matrix", ...) in a model function',
     "RMSNorm": 'type mc.nn.rms_norm(x, "name", eps=1e-5) in a model function',
 }
+
+_FIELD = 'set the field {0} of the config: config.replace("{0}", {1})'
+_STEPS, _EPOCHS = _FIELD.format("train.steps", 100), _FIELD.format("train.epochs", 2)
+_DATA = _FIELD.format("data.path", '"my_text.txt"')
+_WORKDIR = 'type mc.Trainer(config, workdir="runs/x")'
+# Keyword arguments of other libraries, by the function here.
+ARGUMENTS: dict[str, dict[str, str]] = {
+    "Trainer": {
+        "args": "the settings are fields of a config: mc.Trainer(config)",
+        "batch_size": _FIELD.format("train.batch_size", 8),
+        "callbacks": "type callback=FUNCTION, called with the trainer after each step",
+        "data": _DATA,
+        "dataset": _DATA,
+        "device": _CPU,
+        "epochs": _EPOCHS,
+        "learning_rate": _FIELD.format("optim.lr", 1e-3),
+        "lr": _FIELD.format("optim.lr", 1e-3),
+        "max_epochs": _EPOCHS,
+        "max_steps": _STEPS,
+        "num_train_epochs": _EPOCHS,
+        "optimizer": _FIELD.format("optim.name", '"muon"'),
+        "out_dir": _WORKDIR,
+        "output_dir": _WORKDIR,
+        "precision": _FIELD.format("train.precision", '"bf16"'),
+        "resume_from_checkpoint": 'type mc.Trainer("runs/x"), which resumes a run',
+        "save_dir": _WORKDIR,
+        "seed": _FIELD.format("train.seed", 1),
+        "steps": _STEPS + ", or type trainer.fit(steps=100)",
+        "tokenizer": _FIELD.format("data.tokenizer", '"folder"'),
+        "train_dataset": _DATA,
+    },
+    "fit": {
+        "callbacks": "type callback=FUNCTION",
+        "epochs": _EPOCHS,
+        "max_epochs": _EPOCHS,
+        "max_steps": "type fit(steps=100)",
+        "n": "type fit(steps=100)",
+        "num_steps": "type fit(steps=100)",
+        "resume_from_checkpoint": 'type mc.Trainer("runs/x").fit(), which resumes a run',
+        "train_dataset": _DATA,
+        "verbose": "type fit(progress=False) for no output",
+    },
+    "generate": {
+        "do_sample": "temperature=0 is greedy, any other temperature samples",
+        "input_ids": "type run.model.generate(ids) for token ids",
+        "length": "type generate(prompt, max_tokens=100)",
+        "max_length": "type generate(prompt, max_tokens=100), which does not include the prompt",
+        "max_new_tokens": "type generate(prompt, max_tokens=100)",
+        "num_beams": "there is no beam search; type temperature=0 for greedy text",
+        "num_return_sequences": "type [run.generate(prompt, seed=i) for i in range(4)]",
+        "prompts": "type generate([first, second])",
+        "streamer": "type for text in run.generate(prompt, stream=True)",
+        "temp": "type generate(prompt, temperature=0.8)",
+    },
+    "load_run": {
+        "checkpoint": "type load_run(path, step=100)",
+        "device": _CPU,
+        "trust_remote_code": "type load_run(path, trust_code=True)",
+    },
+}
+
+
+def known_arguments(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Return a decorator whose TypeError for an unknown keyword argument has the hint of ARGUMENTS[name]."""
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @wraps(function)
+        def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+            require_known(name, function, kwargs)
+            return function(*args, **kwargs)
+
+        return checked
+
+    return decorate
+
+
+def public_signature(function: Callable[..., object], hidden: str, **annotations: str) -> Signature:
+    """Return the signature of a constructor without self and the hidden parameters (names with blanks between).
+
+    annotations: replacements for annotations with names that are not public.
+    """
+    shown = [
+        parameter.replace(annotation=annotations.get(name, parameter.annotation))
+        for name, parameter in signature(function).parameters.items()
+        if name != "self" and name not in hidden.split()
+    ]
+    return Signature(shown, return_annotation=Parameter.empty)
+
+
+def require_known(name: str, function: Callable[..., object], given: Mapping[str, object]) -> None:
+    """Raise TypeError for the first keyword argument in `given` that a function does not have."""
+    while wrapped := getattr(function, "__wrapped__", None):
+        function = wrapped
+    code = function.__code__
+    known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    for argument in given:
+        if argument not in known:
+            names = ", ".join(each for each in known if each != "self")
+            hint = ARGUMENTS[name].get(argument, f"the arguments are {names}")
+            raise TypeError(f"[{name}] there is no argument '{argument}'; {hint}")
 
 
 def unknown(owner: str, name: str, hints: Mapping[str, str]) -> AttributeError:

@@ -8,3 +8,7 @@ from mudd_core.data.documents.plain_text import prepare
 from mudd_core.data.pipelines import register
 
 __all__ = ["Batcher", "TokenCache", "open_cache", "prepare", "register"]
+
+
+def __dir__() -> list[str]:
+    return __all__

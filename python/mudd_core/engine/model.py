@@ -7,12 +7,13 @@ from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from operator import index
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Never, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 
 from mudd_core import _core
+from mudd_core.base.errors import UserError
 from mudd_core.base.in_use import InUse, alone
 from mudd_core.base.other_names import MODEL, Hinted
 from mudd_core.base.types import Array, Float32
@@ -22,6 +23,7 @@ from mudd_core.dist import Comm
 from mudd_core.engine.argument_check import require_model_config
 from mudd_core.engine.batch_check import checked_ids
 from mudd_core.engine.cut import Cut
+from mudd_core.engine.frozen import set_weight, weight_view
 from mudd_core.engine.generate import Generator, check_sampling, make_generator, ring_positions, sampler
 from mudd_core.engine.inside import InForce
 from mudd_core.engine.lora import adapters_for, trained_of
@@ -154,6 +156,43 @@ class Model(Parameters, Losses, Hinted):
         )
         take_saved(model, saved)
         return model
+
+    @alone
+    def __deepcopy__(self, memo: dict[int, object]) -> Model:
+        """Return a model with copies of the weights: `copy.deepcopy(model)`. Raise UserError for a sharded model."""
+        if self.comm is not None and self.comm.world > 1:
+            raise UserError(
+                "[model] deepcopy: expected a model of one process, got one that several ranks train; save the run and "
+                "open it with mc.load(FOLDER)"
+            )
+        twin = memo[id(self)] = self._empty_twin()
+        twin.normalize = self.normalize
+        for name in self.store.names():
+            set_weight(twin.store, name, weight_view(self.store, name))
+        if self._trained:
+            twin.train_only(self._trained)
+        return twin
+
+    def _empty_twin(self) -> Model:
+        """Return a model of the same config and types without weights."""
+        return Model(
+            self.config,
+            initialize=False,
+            precision=self.precision,
+            stored=self._stored_types(),
+            lora=self.lora,
+        )
+
+    def _stored_types(self) -> dict[str, str]:
+        """Return the type of each weight that is stored in 16 bits."""
+        types = {name: self.store.describe(name)["stored"] for name in self.store.names()}
+        return {name: kind for name, kind in types.items() if kind != "float32"}
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Never:
+        raise TypeError(
+            "[model] pickle: expected no pickling of a model; type model.save(folder) and mc.Model.load(folder), or "
+            "copy.deepcopy(model) for a copy in memory"
+        )
 
     def __repr__(self) -> str:
         head = f"{type(self).__name__}({self.config.family}, {self.precision}): {counted(self._leaves())}"

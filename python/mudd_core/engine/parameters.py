@@ -47,7 +47,7 @@ class Parameters:
             raise KeyError(f"[model] parameter: there is no '{name}'{hint}") from None
         self._write(name, array, "set_parameter", stacklevel=5)
 
-    def state_dict(self, *, copy: bool = False) -> dict[str, Array]:
+    def state_dict(self, *, copy: bool = False) -> dict[str, Float32]:
         """Return float32 weights by name: read-only views that change with training, or copies with copy=True.
 
         A weight stored in 16 bits is always copied.

@@ -71,6 +71,10 @@ def __getattr__(name: str) -> tuple[str, ...]:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 _NAMED = 8  # kinds of tensors that a note lists
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from mudd_core.base.errors import UserError
 from mudd_core.base.members import object_in
 from mudd_core.base.other_folders import require_no_other
+from mudd_core.base.other_names import known_arguments
 from mudd_core.base.paths import local
 from mudd_core.config.suggest import nearest
 from mudd_core.interop import load_original
@@ -29,6 +30,7 @@ class Loaded(NamedTuple):
     tokenizer: Tokenizer | None
 
 
+@known_arguments("load_run")
 def load_run(path: str | Path, step: int | Literal["best"] | None = None, *, trust_code: bool = False) -> Run:
     """Open a run for reading: a work directory, a checkpoint of one, a folder of model.save() or of Hugging Face.
 
@@ -66,7 +68,7 @@ def load(path: str | Path, step: int | Literal["best"] | None = None, *, trust_c
     The tokenizer is None if the run has none. trust_code: as for load_run.
     """
     run = load_run(path, step, trust_code=trust_code)
-    return Loaded(run.model, run.tokenizer)
+    return Loaded(run.model, run.tokenizer_or_none())
 
 
 def _is_hugging_face(folder: Path) -> bool:

@@ -107,6 +107,9 @@ class Original(Model):
         self.original_config = dict(config)
         self.normalize = system.normalize
 
+    def _empty_twin(self) -> Original:
+        return Original(self.system, self.original_config, self.config)
+
     def adapt(self, batch: Mapping[str, npt.ArrayLike]) -> Mapping[str, npt.ArrayLike]:
         """Return the mudd_core batch for a batch of the original.
 

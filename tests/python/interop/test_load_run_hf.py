@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 
 import mudd_core as mc
 from hf_models import MODELS, make
+from mudd_core.base.errors import UserError
 from mudd_core.data.tokenizers.files import tokenizer_files
 from mudd_core.data.tokenizers.tokenizer import ByteTokenizer
 from near import REORDERED
@@ -37,7 +38,9 @@ def test_a_folder_of_transformers_opens_with_its_logits(name: str, tmp_path: Pat
 def test_without_a_tokenizer_ids_are_the_way(tmp_path: Path) -> None:
     make("llama", tmp_path / "llama")
     run = mc.load_run(tmp_path / "llama")
-    assert run.tokenizer is None and mc.load(tmp_path / "llama").tokenizer is None
+    assert mc.load(tmp_path / "llama").tokenizer is None
+    with pytest.raises(UserError, match=r"tokenizer: .* has none; call run\.model\.generate\(ids\)"):
+        run.tokenizer  # noqa: B018
     with pytest.raises(ValueError, match=r"which has none; call run\.model\.generate\(ids\)"):
         run.generate("ab")
     assert len(list(run.model.generate([1, 2], max_tokens=3))) == 3

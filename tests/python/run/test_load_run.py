@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import mudd_core as mc
-from mudd_core.base.errors import FormatError
+from mudd_core.base.errors import FormatError, UserError
 from tiny_run import TinyRun
 
 
@@ -216,3 +216,54 @@ def test_a_damaged_newest_checkpoint_is_passed_over_with_a_warning(
     assert "warning: step 24 passed over" in capsys.readouterr().err
     with pytest.raises(FormatError):
         _ = mc.load_run(tmp_path / "run", step=24).model
+
+
+def test_a_step_without_a_checkpoint_fails_at_once(trained: TinyRun) -> None:
+    with pytest.raises(UserError, match=r"step: .* has no checkpoint of step 99; steps there: 16, 24"):
+        mc.load_run(trained.workdir, step=99)
+
+
+def test_a_list_of_prompts_has_a_text_for_each(trained: TinyRun) -> None:
+    run = mc.load_run(trained.workdir)
+    texts = run.generate(["the ", "a "], max_tokens=5, seed=3)
+    assert texts == [run.generate(prompt, max_tokens=5, seed=3) for prompt in ("the ", "a ")]
+    assert run.generate([], max_tokens=5) == []
+
+
+def test_a_stream_yields_the_text_and_shows_it(trained: TinyRun) -> None:
+    run = mc.load_run(trained.workdir)
+    stream = run.generate("the ", max_tokens=6, seed=3, stream=True)
+    assert repr(stream) == "TextStream(after 'the ': nothing yet; iterate over it, or read .text)"
+    pieces = list(stream)
+    assert len(pieces) > 1 and "".join(pieces) == stream.text == run.generate("the ", max_tokens=6, seed=3)
+    assert repr(stream.text)[:20] in repr(stream)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        ([[1, 2]], {}, "expected text or a list of texts, got a value of type int"),
+        ([3], {}, "expected text or a list of texts, got a value of type int"),
+        ([["a", "b"]], {"stream": True}, "expected one prompt, got a list"),
+        (["a"], {"max_new_tokens": 3}, r"type generate\(prompt, max_tokens=100\)"),
+        (["a"], {"tokens": 3}, "the arguments are prompt, stream, max_tokens"),
+    ],
+)
+def test_wrong_arguments_of_generate(
+    arguments: list[object], options: dict[str, object], message: str, trained: TinyRun
+) -> None:
+    run = mc.load_run(trained.workdir)
+    with pytest.raises((TypeError, ValueError), match=message):
+        run.generate(*arguments, **options)  # type: ignore[call-overload]
+
+
+def test_a_run_shows_step_loss_tokens_and_date(trained: TinyRun) -> None:
+    run = mc.load_run(trained.workdir)
+    text = repr(run)
+    loss, tokens = run.metrics["loss"][-1], run.metrics["tokens"][-1]
+    assert text.startswith("Run('tiny_run': model transformer_pp; step 24 of 24; ")
+    assert f"loss {loss:.4f} nats; folder {trained.workdir}; tokens {tokens:,}; date 2" in text
+    assert "<th" in run.metrics._repr_html_() and "..." in run.metrics._repr_html_()
+    assert run.validations._repr_html_().count("<tr>") == 4  # the names, and three validations
+    with pytest.raises(AttributeError, match=r"type run\.metrics"):
+        run.history  # type: ignore[attr-defined]  # noqa: B018

@@ -6,7 +6,7 @@ all state that later steps depend on, so that a resumed run has the same bits as
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from operator import index
 from pathlib import Path
@@ -14,16 +14,19 @@ from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import StopRequestedError, UserError
 from mudd_core.base.in_use import alone
-from mudd_core.base.other_names import TRAINER, Hinted
+from mudd_core.base.other_names import TRAINER, Hinted, known_arguments, public_signature
 from mudd_core.base.show.tables import html_table
+from mudd_core.base.surroundings import notes_stream
 from mudd_core.base.types import Array, Int32
 from mudd_core.checkpoint import final_hash, is_weight
 from mudd_core.config import Config
 from mudd_core.dist import Comm
 from mudd_core.engine.bare_model import require_model
+from mudd_core.engine.optimizer_groups import learning_rate
 from mudd_core.run.build.assembly import assemble
 from mudd_core.run.loop import signals
 from mudd_core.run.loop.asked_run import asked_run
+from mudd_core.run.loop.callback import Callback
 from mudd_core.run.loop.learning_watch import LearningWatch
 from mudd_core.run.loop.lost_source import LostSource, SourceLostError
 from mudd_core.run.loop.opening import Assemble, lines_of_start, open_run
@@ -39,6 +42,7 @@ from mudd_core.run.report.live import Live, Nothing, live
 from mudd_core.run.report.object_text import Facts, one_line, run_facts
 from mudd_core.run.report.progress import Progress
 from mudd_core.run.report.trace import Trace
+from mudd_core.run.store.longer import in_python
 from mudd_core.run.store.metric_arrays import Metrics
 from mudd_core.run.store.run_store import RunStore
 
@@ -58,11 +62,13 @@ class Trainer(Hinted):
     from interop.load_original whose loss is over all positions keeps that loss.
     comm: the ranks of the run. Each rank has a Trainer, and all ranks must call the same methods; rank 0 writes and
     prints. progress: prints the lines of the run; with None only fit() prints.
+    callback: a function of this Trainer, which fit() calls after each step; see fit().
     fields: options of a reference implementation by name, for the first lines of its log style.
     """
 
     _other_names = TRAINER
 
+    @known_arguments("Trainer")
     def __init__(
         self,
         config: Config | str | Path | None = None,
@@ -71,6 +77,7 @@ class Trainer(Hinted):
         *,
         progress: Progress | None = None,
         comm: Comm | None = None,
+        callback: Callable[[Trainer], object] | None = None,
         assemble: Assemble = assemble,
         fields: Mapping[str, object] | None = None,
         trust_code: bool = False,
@@ -82,6 +89,7 @@ class Trainer(Hinted):
             raise TypeError(
                 f"[Trainer] progress: expected a Progress, got {progress!r}; type trainer.fit(progress={progress!r})"
             )
+        self._callback = self._called = Callback(callback, "Trainer")
         self._prints, self._closed = progress is not None, False
         self._history = History()
         self._open = ExitStack()  # the parts that close() closes, the last one first
@@ -140,6 +148,11 @@ class Trainer(Hinted):
         return self._state.step_done
 
     @property
+    def lr(self) -> float:
+        """The learning rate of the next update, before the factors of optim.groups; the schedule decides it."""
+        return learning_rate(self.config, self.step_done)
+
+    @property
     def seconds(self) -> float:
         """The wall time of the run so far in seconds, with the time before a resume."""
         return self._state.seconds
@@ -154,7 +167,7 @@ class Trainer(Hinted):
         Raise StopRequestedError if a stop request dropped the update, and DivergedError after too many bad updates. If
         a skipped update makes the run go back to a checkpoint, step_done is below the record's step.
         """
-        self._require_open()
+        self._require_open(trains=True)
         if batch is None:
             self._run.need_text()
         with signals.interrupt_later():
@@ -166,25 +179,39 @@ class Trainer(Hinted):
     # ---- the loop -----------------------------------------------------------------------------------------
 
     @alone
-    def fit(self, steps: int | None = None, progress: bool = True) -> Summary:
+    @known_arguments("fit")
+    def fit(
+        self,
+        steps: int | None = None,
+        progress: bool = True,
+        callback: Callable[[Trainer], object] | None = None,
+    ) -> Summary:
         """Train until the end of the run or a stop request, save, and return a summary.
 
         steps: the largest count of further updates; None for all. The next call continues with the same bits as a run
         without the interruption. progress: show a line and the curve in a notebook, elsewhere one line on standard
         error; a Trainer with a `progress` prints only there. Ctrl-C in a notebook or script ends the step, saves,
         and then raises KeyboardInterrupt; another fit() continues. Raise SaveError if the last save failed.
+
+        callback: called with this Trainer after each step, by every rank; it replaces the callback of the constructor.
+        It may read everything, call validate() and save(), and set weights (the run then has other bits than its config
+        alone gives). It may not call fit() or step(). If it raises, the run is saved and fit() ends with its error.
         """
-        self._require_open()
+        self._require_open(trains=True)
+        called = self._callback if callback is None else Callback(callback, "fit")
         if steps is not None and not hasattr(steps, "__index__"):
             raise TypeError(f"[fit] steps: expected a whole number, or None for all, got {steps!r}")
         if steps is not None and index(steps) < 0:
             raise ValueError(f"[fit] steps: expected at least 0, or None for all, got {steps}")
         self._run.need_text()
+        self._say_if_finished(progress)
         view = self._view() if progress else Nothing()
+        self._called = called
         try:
             with self._training():
-                for record in self._loop.records(steps, settle=False):
+                for record in self._loop.records(steps, settle=bool(called)):
                     view.step(record, self._state.clock.seconds_left(record.step))
+                    called(self, self._save_unsaved)
         finally:
             view.close()
         assert self._loop.summary is not None
@@ -195,7 +222,7 @@ class Trainer(Hinted):
 
         The run is saved after the last update. After a `break` nothing is saved; call save().
         """
-        self._require_open()
+        self._require_open(trains=True)
         self._run.need_text()
         records = self._loop.records(None, settle=True)
         while True:
@@ -213,12 +240,26 @@ class Trainer(Hinted):
             with signals.interrupt_later():
                 yield
         except BaseException as error:
-            if isinstance(error, SourceLostError) and self._state.saved_step != self.step_done:
-                self.save()
+            if isinstance(error, SourceLostError):
+                self._save_unsaved()
             self._run.journal.broke_off()
             raise
         finally:
             self._watch.end()
+
+    def _save_unsaved(self) -> None:
+        if self._state.saved_step != self.step_done:
+            self._saves.save()
+
+    def _say_if_finished(self, progress: bool) -> None:
+        """Print a note if there are no steps left; the command line prints its own."""
+        steps, store = self.config.train.steps, self._run.store
+        if not progress or self._prints or not self._run.ranks.first or self.step_done < steps:
+            return
+        text = f"note: [fit] the run is finished: {self.step_done} of {steps} steps"
+        if store is not None and self.config.train.save:
+            text += f"; {in_python(str(store.folder), self.config, steps)} trains {steps} more"
+        print(text, file=notes_stream())
 
     def _view(self) -> Live:
         if self._prints or not self._run.ranks.first:
@@ -292,7 +333,9 @@ class Trainer(Hinted):
     def _repr_html_(self) -> str:
         return html_table(self._facts().items(), title=f"Trainer '{self.config.name}'")
 
-    def _require_open(self) -> None:
+    def _require_open(self, *, trains: bool = False) -> None:
+        if trains:
+            self._called.require_done()
         if self._closed:
             folder = self._run.store.folder if self._run.store is not None else None
             way_out = f"mc.Trainer('{folder}') continues its run" if folder else "create a new Trainer"
@@ -304,3 +347,5 @@ class Trainer(Hinted):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    __signature__ = public_signature(__init__, "progress assemble fields", workdir="str | Path | None")

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, overload
 
 from mudd_core.base.errors import UserError
+from mudd_core.base.other_names import RUN, Hinted, known_arguments
 from mudd_core.base.show.printable import visible_line
 from mudd_core.base.show.tables import html_table
 from mudd_core.base.surroundings import notes_stream
-from mudd_core.config import Config, TrainConfig
+from mudd_core.config import Config, SampleConfig, TrainConfig
 from mudd_core.config.suggest import nearest
 from mudd_core.data.tokenizers.files import VOCABULARIES
 from mudd_core.data.tokenizers.source import find_tokenizer
@@ -21,15 +23,16 @@ from mudd_core.engine.model import Model
 from mudd_core.engine.model_folder import is_model_folder
 from mudd_core.run.build.run_tokenizer import end_ids, own_tokenizer
 from mudd_core.run.build.saved_model import model_of_run
+from mudd_core.run.opened.text_stream import TextStream
 from mudd_core.run.records.events import Sample
 from mudd_core.run.report.curve import Curve, curve
-from mudd_core.run.report.object_text import run_facts
-from mudd_core.run.report.sample import write_text
+from mudd_core.run.report.object_text import Facts, one_line, run_facts
+from mudd_core.run.report.sample import pieces
 from mudd_core.run.store.best_step import step_asked
 from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.json_files import read_saved_config
 from mudd_core.run.store.metric_arrays import Metrics
-from mudd_core.run.store.metrics import Row, rows_of, samples_of
+from mudd_core.run.store.metrics import Row, last_update, rows_of, samples_of
 from mudd_core.run.store.own_code import MODEL, run_copies
 from mudd_core.run.store.run_folder import RunFolder
 
@@ -52,12 +55,28 @@ class Source:
     folder: RunFolder | None = None
 
 
-class Run:
+class Sampling(TypedDict, total=False):
+    """The keyword arguments of Run.generate; Run.generate explains them."""
+
+    max_tokens: int | None
+    temperature: float | None
+    top_k: int | None
+    top_p: float | None
+    seed: int | None
+    window: str | None
+    bos: bool | None
+    special_tokens: bool | None
+    write: Callable[[str], None]
+
+
+class Run(Hinted):
     """A run opened by mc.load_run: `run.model`, `run.metrics["loss"]`, `run.generate("text")`, `run.plot()`.
 
     It takes no lock and reads no training text, so it can be used while the run trains. Metrics, validations and
     checkpoints are read again on each access; the model comes from the newest checkpoint at first use.
     """
+
+    _other_names = RUN
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -85,8 +104,18 @@ class Run:
         return self._loaded()[1]
 
     @property
-    def tokenizer(self) -> Tokenizer | None:
-        """The tokenizer; None if the data are ids, or if the folder has none."""
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer. Raises UserError if the data are ids, or if the folder has none."""
+        found = self.tokenizer_or_none()
+        if found is None:
+            raise UserError(
+                f"[load_run] tokenizer: {self.path} has none; call run.model.generate(ids) with token ids, or put the "
+                "tokenizer.json of these ids into the folder"
+            )
+        return found
+
+    def tokenizer_or_none(self) -> Tokenizer | None:
+        """Return the tokenizer; None if the data are ids, or if the folder has none."""
         if self._tokenizer is None:
             self._tokenizer = self._source.tokenizer()
         return self._tokenizer
@@ -114,10 +143,24 @@ class Run:
             return {}
         return {step: folder.step_folder(step) for step in Checkpoints(folder).steps()}
 
+    @overload
+    def generate(
+        self, prompt: str = "", *, stream: Literal[False] = False, **settings: Unpack[Sampling]
+    ) -> str: ...
+    @overload
+    def generate(
+        self, prompt: list[str], *, stream: Literal[False] = False, **settings: Unpack[Sampling]
+    ) -> list[str]: ...
+    @overload
+    def generate(
+        self, prompt: str = "", *, stream: Literal[True], **settings: Unpack[Sampling]
+    ) -> TextStream: ...
+    @known_arguments("generate")
     def generate(
         self,
-        prompt: str = "",
+        prompt: str | list[str] = "",
         *,
+        stream: bool = False,
         max_tokens: int | None = None,
         temperature: float | None = None,
         top_k: int | None = None,
@@ -127,22 +170,26 @@ class Run:
         bos: bool | None = None,
         special_tokens: bool | None = None,
         write: Callable[[str], None] = lambda text: None,
-    ) -> str:
+    ) -> str | list[str] | TextStream:
         """Return the text that the model generates after the prompt; an empty prompt starts a new document.
+
+        prompt: for a list of prompts, return a list of texts, each as for the prompt alone. stream: return an iterator
+        over the pieces of the text: `for piece in run.generate("The", stream=True): print(piece, end="")`.
 
         The `sample` section of the config has the defaults; Model.generate explains them. bos: start with the BOS token
         if the tokenizer adds one. special_tokens: parse their names in the prompt; pass False for untrusted prompts.
-        write: called with each piece, such as `lambda t: print(t, end="")`. Raise UserError without a tokenizer.
+        write: called with each piece of the text. Raise UserError without a tokenizer.
         """
-        if not isinstance(prompt, str):
-            raise TypeError(
-                f"[generate] prompt: expected text, got a value of type {type(prompt).__name__}; for token ids call "
-                "run.model.generate(ids)"
-            )
-        if self.tokenizer is None:
-            raise UserError(
-                f"[generate] prompt: expected a run with a tokenizer, got {self.path}, which has none; call "
-                "run.model.generate(ids) with token ids"
+        several = isinstance(prompt, list)
+        for one in prompt if several else [prompt]:
+            if not isinstance(one, str):
+                raise TypeError(
+                    f"[generate] prompt: expected text or a list of texts, got a value of type {type(one).__name__}; "
+                    "for token ids call run.model.generate(ids)"
+                )
+        if several and stream:
+            raise ValueError(
+                "[generate] stream: expected one prompt, got a list; call generate for each prompt"
             )
         given = {
             "max_tokens": max_tokens,
@@ -156,7 +203,20 @@ class Run:
         }
         known = {name: value for name, value in given.items() if value is not None}
         settings = self.config.replace({"sample": known}).sample if known else self.config.sample
-        return write_text(self.model, self.tokenizer, prompt, settings, write, _note)
+        if isinstance(prompt, list):
+            return [self._text(one, settings, write) for one in prompt]
+        if stream:
+            return TextStream(prompt, self._pieces(prompt, settings, write))
+        return self._text(prompt, settings, write)
+
+    def _pieces(self, prompt: str, settings: SampleConfig, write: Callable[[str], None]) -> Iterator[str]:
+        """Yield the pieces of the text after a prompt, and pass each to `write`."""
+        for piece in pieces(self.model, self.tokenizer, prompt, settings, _note):
+            write(piece)
+            yield piece
+
+    def _text(self, prompt: str, settings: SampleConfig, write: Callable[[str], None]) -> str:
+        return "".join(self._pieces(prompt, settings, write))
 
     def plot(self, name: str = "loss") -> Curve:
         """Return the curve of a metric, by default the loss with validations as dots; .save("x.svg") writes it.
@@ -180,16 +240,31 @@ class Run:
     def _rows(self) -> list[Row]:
         return [] if self._source.folder is None else list(rows_of(self._source.folder))
 
+    def _facts(self) -> Facts:
+        """Return the last logged step, loss, tokens and date of the run."""
+        folder = self._source.folder
+        row = {} if folder is None else last_update(folder)
+        step, loss = row.get("step"), row.get("loss")
+        facts = run_facts(self.config, step, loss, None, self.path)
+        return {**facts, **_tokens_and_date(row, folder)}
+
     def _repr_html_(self) -> str:
-        metrics = self.metrics
-        step, loss = (int(metrics["step"][-1]), float(metrics["loss"][-1])) if metrics.rows else (None, None)
-        facts = dict(run_facts(self.config, step, loss, None, self.path))
+        facts = dict(self._facts())
         if saved := list(self.checkpoints):
             facts["checkpoints"] = ", ".join(map(str, saved))
         return html_table(facts.items(), title=f"Run '{self.config.name}'")
 
     def __repr__(self) -> str:
-        return f"Run('{self.path}', {visible_line(self.config.model.family)})"
+        return visible_line(one_line("Run", self.config.name, self._facts()))
+
+
+def _tokens_and_date(row: Row, folder: RunFolder | None) -> Facts:
+    """Return the trained tokens of a log entry, and the time of the last change of the log."""
+    facts = {"tokens": f"{tokens:,}"} if isinstance(tokens := row.get("tokens"), int) else {}
+    if folder is not None and folder.metrics_file.exists():
+        changed = time.localtime(folder.metrics_file.stat().st_mtime)
+        facts["date"] = time.strftime("%Y-%m-%d %H:%M", changed)
+    return facts
 
 
 def _note(text: str) -> None:
@@ -209,6 +284,8 @@ def own_source(path: Path, step: int | str | None, *, trust_code: bool = False) 
     if not folder.holds_run or not folder.has_identity:
         return None
     step = step_asked(step, folder, "[load_run] step")
+    if step is not None:
+        _require_saved(step, folder)
     if step is not None and of_folder is not None and step != of_folder:
         raise UserError(
             f"[load_run] step: expected {of_folder}, the step of {path}, got {step}; leave it out"
@@ -222,6 +299,14 @@ def own_source(path: Path, step: int | str | None, *, trust_code: bool = False) 
         partial(own_tokenizer, config, folder),
         folder,
     )
+
+
+def _require_saved(step: int, folder: RunFolder) -> None:
+    """Raise UserError if a run has no checkpoint of this step."""
+    saved = Checkpoints(folder).steps()
+    if step not in saved:
+        has = f"steps there: {', '.join(map(str, saved))}" if saved else "it has none yet"
+        raise UserError(f"[load_run] step: {folder} has no checkpoint of step {step}; {has}")
 
 
 def _model(folder: RunFolder, step: int | None) -> tuple[Model, int]:

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from mudd_core.base.show.tables import html_table
 from mudd_core.base.types import Json
+from mudd_core.base.units import duration
 from mudd_core.engine.accuracy import SAMPLE_ACCURACY
 
 
@@ -161,7 +162,11 @@ class Sample:
     text: str
 
 
-@dataclass(frozen=True)
+# The values of a Summary that matter first.
+_FIRST = ("loss", "val_loss", "val_bits_per_byte", "seconds")
+
+
+@dataclass(frozen=True, repr=False)
 class Summary:
     """The result of a call of fit(). stopped: the origin of a stop request, or None if all steps are done.
 
@@ -195,6 +200,17 @@ class Summary:
     out_of_patience: bool = False
     warnings: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        first = {
+            "loss": None if self.loss is None else f"{self.loss:.4f} nats",
+            "validation loss": None if self.val_loss is None else f"{self.val_loss:.4f} nats",
+            "bits per byte": None if self.val_bits_per_byte is None else f"{self.val_bits_per_byte:.4f}",
+            "time": duration(self.seconds),
+            "stopped by": self.stopped,
+        }
+        parts = [f"{label} {text}" for label, text in first.items() if text is not None]
+        return f"Summary('{self.name}': {'; '.join([f'step {self.step:,} of {self.steps:,}', *parts])})"
+
     def _repr_html_(self) -> str:
         def text(value: float | str | tuple[str, ...]) -> str:
             if isinstance(value, str):
@@ -205,7 +221,8 @@ class Summary:
                 return "yes"  # false is left out
             return f"{value:,}" if isinstance(value, int) else f"{value:.5g}"
 
-        known = {label.name: getattr(self, label.name) for label in fields(self)}
+        names = dict.fromkeys([*_FIRST, *(label.name for label in fields(self))])
+        known = {name: getattr(self, name) for name in names}
         rows = [(name, text(value)) for name, value in known.items() if value not in (None, False, ())]
         return html_table(rows, title=f"Run '{self.name}': step {self.step:,} of {self.steps:,}")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import UserError
@@ -82,7 +82,24 @@ def write_text(
     stops: Sequence[str] = (),
     ended: Callable[[], bool] = lambda: False,
 ) -> str:
-    """Generate text after the prompt, pass each piece to `write`, and return the whole generated text.
+    """Generate text after the prompt as `pieces` does, pass each piece to `write`, and return the whole text."""
+    parts: list[str] = []
+    for piece in pieces(model, tokenizer, prompt, settings, note, stops, ended):
+        parts.append(piece)
+        write(piece)
+    return "".join(parts)
+
+
+def pieces(
+    model: Model,
+    tokenizer: Tokenizer,
+    prompt: str,
+    settings: SampleConfig,
+    note: Callable[[str], None] = lambda text: None,
+    stops: Sequence[str] = (),
+    ended: Callable[[], bool] = lambda: False,
+) -> Iterator[str]:
+    """Yield the text after the prompt, one piece for each token; a piece may be empty.
 
     An empty prompt starts a new document, after the end-of-text token. Generation stops at end-of-text, before the
     first stop string, or when ended() is true after a token. Without settings.window=ring it also stops at the model's
@@ -93,7 +110,6 @@ def write_text(
     room = longest - len(tokens)
     text_of, stop = tokenizer.stream(tokens if prompt else ()), StopTexts(stops)
     ends = {tokenizer.eos_id, *tokenizer.stop_ids}
-    parts: list[str] = []
     generated = model.generate(
         tokens,
         max_tokens=settings.max_tokens if settings.window == "ring" else min(settings.max_tokens, room),
@@ -107,8 +123,7 @@ def write_text(
     for token in generated:
         if token in ends:
             break
-        parts.append(stop.take(text_of(int(token))))
-        write(parts[-1])
+        yield stop.take(text_of(int(token)))
         if stop.found or ended():
             break
     else:
@@ -120,6 +135,4 @@ def write_text(
             )
     held = "" if stop.found else stop.take(text_of.end())
     if held := held + stop.rest():
-        parts.append(held)
-        write(held)
-    return "".join(parts)
+        yield held

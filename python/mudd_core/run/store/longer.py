@@ -48,3 +48,11 @@ def after_the_end(path: str, saved: Config, summary: Summary, program: Sequence[
     else:
         line = in_new_folder(path, saved, done, done, program) + " eval.target_loss=0" * summary.reached
     return f"{said} To train {done:,} more step{'s' * (done > 1)}:\n  {line}"
+
+
+def in_python(path: str, saved: Config, done: int) -> str:
+    """Return the expression that trains a finished run for as many steps again; `trainer` is its Trainer."""
+    fields: dict[str, Scalar] = {"train.steps": 2 * done, "train.extend": True}
+    if not may_extend(saved, 2 * done, done):
+        fields, path = fields_in_new_folder(path, saved, done), f"{path}-to-{2 * done}"
+    return f"mc.Trainer(trainer.config.replace({fields}), {path!r}).fit()"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mudd_core.base.packages import needed
+from mudd_core.base.show.tables import html_table
 from mudd_core.base.types import Float64, Int64
 from mudd_core.run.records.events import numbers_of
 from mudd_core.run.store.metrics import Row
@@ -57,12 +58,31 @@ class Metrics(dict[str, "Int64 | Float64"]):
         frame: pandas.DataFrame = module.DataFrame(dict(self))
         return frame.set_index("step") if "step" in self else frame
 
+    def _repr_html_(self) -> str:
+        names = [name for name in self if "/" not in name][:_SHOWN_COLUMNS]
+        half = _SHOWN_ROWS // 2
+        few = self.rows <= _SHOWN_ROWS
+        places = [*range(self.rows)] if few else [*range(half), *range(self.rows - half, self.rows)]
+        rows = [[_cell(self[name][place]) for name in names] for place in places]
+        if not few:
+            rows.insert(half, ["..."] * len(names))
+        more = len(self) - len(names)
+        title = f"{self.rows:,} entries" + (f", {more} more columns" if more else "")
+        return html_table(rows, title=title, head=names)
+
     def __repr__(self) -> str:
         steps = self.get("step")
         span = f", steps {steps[0]} to {steps[-1]}" if steps is not None and len(steps) else ""
         groups = Counter(name.partition("/")[0] for name in self)
         names = (name if name in self else f"{name}/... ({count})" for name, count in groups.items())
         return f"Metrics({self.rows} rows{span}: {', '.join(names)})"
+
+
+_SHOWN_ROWS, _SHOWN_COLUMNS = 10, 9
+
+
+def _cell(value: np.generic) -> str:
+    return f"{value:,}" if isinstance(value, np.integer) else f"{value:.5g}"
 
 
 def _array(name: str, column: Sequence[float]) -> Int64 | Float64:

@@ -1,0 +1,70 @@
+"""Errors in a notebook are one line, dir() and signatures have public names, an unbuilt checkout says ./run setup."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import mudd_core as mc
+from mudd_core.base import errors
+from places import ROOT
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.UserError("[data.path] text"),
+        errors.FormatError("a.h5", 3, "torn"),
+        errors.SaveError("full"),
+        errors.DivergedError("loss"),
+        errors.StopRequestedError("stop"),
+    ],
+)
+def test_a_notebook_shows_the_message_alone(error: errors.ShownInOneLine) -> None:
+    assert error._render_traceback_() == [f"{type(error).__name__}: {error}"]
+
+
+def test_ipython_shows_it(tmp_path: Path) -> None:
+    shell = pytest.importorskip("IPython.core.interactiveshell").InteractiveShell()
+    shell.run_cell("import mudd_core as mc")
+    shown: list[str] = []
+    shell._showtraceback = lambda kind, value, lines: shown.extend(lines)
+    shell.run_cell(f"mc.load_run({str(tmp_path / 'nowhere')!r})")
+    assert len(shown) == 1 and shown[0].startswith("UserError: [load_run] path: expected a work directory")
+
+
+def test_the_names_of_modules_and_signatures_are_public() -> None:
+    for module in (mc.data, mc.interop):
+        assert [*dir(module)] == sorted(module.__all__)
+    text = str(inspect.signature(mc.Trainer))
+    assert "workdir: 'str | Path | None' = None" in text and "callback" in text
+    assert not any(name in text for name in ("assemble", "Assemble", "RunStore", "progress", "fields"))
+
+
+def test_an_unbuilt_checkout_names_the_command(tmp_path: Path) -> None:
+    package = tmp_path / "python" / "mudd_core"
+    shutil.copytree(
+        ROOT / "python" / "mudd_core", package, ignore=shutil.ignore_patterns("*.so", "__pycache__")
+    )
+    code = "import mudd_core as mc\ntry:\n mc.Model\nexcept ImportError as e:\n print(type(e).__name__, e)"
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code],
+        env={
+            **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+            "PYTHONPATH": os.pathsep.join(
+                [str(tmp_path / "python"), str(Path(inspect.getfile(sys.modules["numpy"])).parents[1])]
+            ),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.startswith("NotBuiltError mudd_core's C++ core is not built; type ./run setup in "), (
+        done.stderr
+    )
