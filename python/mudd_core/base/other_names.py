@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from typing import TYPE_CHECKING, ClassVar, ParamSpec, TypeVar
@@ -197,7 +197,7 @@ def known_arguments(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     return decorate
 
 
-def public_signature(function: Callable[..., object], hidden: str, **annotations: str) -> Signature:
+def public_signature(function: Callable[P, R], hidden: str, **annotations: str) -> Signature:
     """Return the signature of a constructor without self and the hidden parameters (names with blanks between).
 
     annotations: replacements for annotations with names that are not public.
@@ -210,7 +210,7 @@ def public_signature(function: Callable[..., object], hidden: str, **annotations
     return Signature(shown, return_annotation=Parameter.empty)
 
 
-def require_known(name: str, function: Callable[..., object], given: Mapping[str, object]) -> None:
+def require_known(name: str, function: Callable[P, R], given: Iterable[str]) -> None:
     """Raise TypeError for the first keyword argument in `given` that a function does not have."""
     while wrapped := getattr(function, "__wrapped__", None):
         function = wrapped

@@ -158,7 +158,7 @@ class Model(Parameters, Losses, Hinted):
         return model
 
     @alone
-    def __deepcopy__(self, memo: dict[int, object]) -> Model:
+    def __deepcopy__(self, memo: dict[int, Model]) -> Model:
         """Return a model with copies of the weights: `copy.deepcopy(model)`. Raise UserError for a sharded model."""
         if self.comm is not None and self.comm.world > 1:
             raise UserError(

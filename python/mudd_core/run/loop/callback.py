@@ -11,7 +11,7 @@ T = TypeVar("T")
 class Callback(Generic[T]):
     """A function of a trainer, which may not train: that would change the steps of the loop that calls it."""
 
-    def __init__(self, function: Callable[[T], object] | None, place: str) -> None:
+    def __init__(self, function: Callable[[T], None] | None, place: str) -> None:
         """Raise TypeError for a value that is not a function. place: of the argument, for the message."""
         if function is not None and not callable(function):
             raise TypeError(
@@ -23,7 +23,7 @@ class Callback(Generic[T]):
     def __bool__(self) -> bool:
         return self._function is not None
 
-    def __call__(self, trainer: T, save: Callable[[], object]) -> None:
+    def __call__(self, trainer: T, save: Callable[[], None]) -> None:
         """Call the function; if it raises, save the run before the error continues."""
         if self._function is None:
             return

@@ -77,7 +77,7 @@ class Trainer(Hinted):
         *,
         progress: Progress | None = None,
         comm: Comm | None = None,
-        callback: Callable[[Trainer], object] | None = None,
+        callback: Callable[[Trainer], None] | None = None,
         assemble: Assemble = assemble,
         fields: Mapping[str, object] | None = None,
         trust_code: bool = False,
@@ -184,7 +184,7 @@ class Trainer(Hinted):
         self,
         steps: int | None = None,
         progress: bool = True,
-        callback: Callable[[Trainer], object] | None = None,
+        callback: Callable[[Trainer], None] | None = None,
     ) -> Summary:
         """Train until the end of the run or a stop request, save, and return a summary.
 
