@@ -24,8 +24,8 @@ class DataConfig:
     )
     tokenizer: str = opt(
         "bpe",
-        "bpe = trained once on the corpus, bytes, a tokenizer.json, a *.model of sentencepiece, a folder with one of "
-        "them, or a name of the Hugging Face hub",
+        "bpe = trained once on the corpus; bytes; or a file (tokenizer.json, *.model of sentencepiece), its folder, "
+        "or a name of the Hugging Face hub",
     )
     vocab_size: int = opt(4096, "size of the trained bpe vocabulary, end-of-text included", "tokens", low=257)
     cache_dir: str = opt("", "folder of the token caches; empty = runs/cache", free=True)

@@ -201,7 +201,7 @@ class Sections:
 
     @property
     def bound_fields(self) -> tuple[str, ...]:
-        """Fields that are free in general, but with this config's other values may not change on resume."""
+        """Fields that usually may change on resume, but not with the other values of this config."""
         return (MICRO_BATCH_SIZE,) if self.loss.normalize == "micro_mean" else ()
 
     def target_counts_at(self, step: int) -> bool:

@@ -121,7 +121,7 @@ class ShownInside(BareModel):
 
     @property
     def inside(self) -> Inside:
-        """The values inside: names, capture and patch (docs/inside.md), and evaluation under patches."""
+        """Names, capture and patch of the values inside (docs/inside.md), and evaluation under patches."""
         return Inside(self, self._in_force)
 
     def names(self) -> dict[str, str]:

@@ -122,7 +122,7 @@ class Losses(ShownInside):
     def loss_and_gradients_immediate(
         self, batch: Mapping[str, npt.ArrayLike], *, shards: int = 1
     ) -> tuple[float, dict[str, Float32]]:
-        """Return the result of loss_and_gradients, with the same bits, from the immediate executor and its tape."""
+        """Return the result of loss_and_gradients from the immediate executor and its tape; the bits are equal."""
         arrays, _ = self.checked(self.adapt(batch))
         loss, count, found = sums_and_gradients(self.config, self.store, arrays, shards, self.precision)
         trained = self._trained or self.store.names()

@@ -121,7 +121,7 @@ class Tensor(Comparisons, Operators, Hinted):
 
     @property
     def wants_gradient(self) -> bool:
-        """True if a backward reaches this tensor: a leaf with requires_grad, or a result that depends on one."""
+        """True if backward() reaches this tensor: a leaf with requires_grad, or a result that depends on one."""
         return self._wants
 
     if not TYPE_CHECKING:  # hidden, because a checker would type `array + tensor` as an array

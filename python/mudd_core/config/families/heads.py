@@ -129,7 +129,7 @@ def head_faults(model: HasHeads) -> list[str]:
 
 @dataclass(frozen=True)
 class FamilyConfig(HeadSizes):
-    """Sizes of a model; derive from it, add fields with defaults (int, float, bool, str), override what differs."""
+    """The base class of model sizes: derive from it and add fields with defaults (int, float, bool, str)."""
 
     family: str = opt("", "model family")
     d_ff: int = opt(704, "inner width of the feed-forward block", "channels", low=1)

@@ -161,7 +161,7 @@ class Trainer(Hinted):
 
     @alone
     def step(self, batch: Mapping[str, Array] | None = None) -> StepRecord:
-        """Make one update, and return its record.
+        """Run one update and return its record.
 
         batch: train.batch_size sequences of train.seq_len tokens; None uses the run's next batch.
         Raise StopRequestedError if a stop request dropped the update, and DivergedError after too many bad updates. If
