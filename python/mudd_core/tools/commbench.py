@@ -54,7 +54,7 @@ class Speed(TypedDict):
 
 
 class Summary(TypedDict):
-    """The speeds that `scale` reads; None with a single node, or with a single rank per node."""
+    """The speeds that `scale` reads. A speed is None with a single node, or with a single rank per node."""
 
     inside_node: Speed | None
     between_nodes: Speed | None
@@ -93,7 +93,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def measure(comm: dist.Comm, sizes: Sequence[int], repeats: int) -> list[Row]:
-    """Measure every kind of exchange between these ranks; the slowest rank is reported."""
+    """Measure every kind of exchange between these ranks, and return the time of the slowest rank."""
     timer = _core.CommTimer(comm.core, max(sizes))
     kinds = ["message", "all_gather"] if comm.world > 1 else []
     kinds += ["node_sum"] * (comm.node_size > 1) + ["sum", "gather"] * (comm.nodes > 1)
@@ -108,9 +108,11 @@ def measure(comm: dist.Comm, sizes: Sequence[int], repeats: int) -> list[Row]:
 
 
 def summary(rows: Sequence[Row], world: int, node_size: int) -> Summary:
-    """Return latency and bandwidth inside a node and between nodes, as `scale` defines them; None if there is no such.
+    """Return latency and bandwidth inside a node and between nodes, as `scale` defines them. A speed is None if no
+    ranks can measure it.
 
-    Between nodes: sum and gather together, for the plane of one node. Inside a node: the sum of planes.
+    Between nodes, the speed is for sum and gather together, over the plane of one node. Inside a node, it is for the
+    sum of planes.
     """
     nodes, times = world // node_size, {(row["what"], row["bytes"]): row["seconds"] for row in rows}
     small, large = min(row["bytes"] for row in rows), max(row["bytes"] for row in rows)
@@ -193,7 +195,7 @@ def _by_threads(asked: argparse.Namespace, sizes: Sequence[int]) -> Result:
 
 
 def _by_processes(asked: argparse.Namespace, sizes: Sequence[int]) -> Result | None:
-    """Return the result on the first rank, None on the others."""
+    """Return the result on rank 0, None on the other ranks."""
     comm = dist.launched(node=asked.node, shared_bytes=len(os.sched_getaffinity(0)) * max(sizes))
     try:
         found = _as_rank(comm, asked, sizes, "processes")

@@ -1,6 +1,6 @@
-"""Print the sequences that a step trains on, as text.
+"""Print the sequences of a training step as text.
 
-For each sequence it prints inputs, targets, segments, and the targets that do not contribute to the loss.
+For each sequence the command prints inputs, targets and segments, and the targets that have no loss.
 
     python3 launch.py data show --config=small.py --step=12 data.path=corpus
 """
@@ -84,7 +84,7 @@ def _shown(ids: Iterable[int], tokenizer: Tokenizer | None) -> str:
 
 
 def _targets(targets: list[int], tokenizer: Tokenizer | None) -> str:
-    """Format the targets with a loss as text, with the number of ignored targets between them."""
+    """Return the targets with a loss as text, with the number of ignored targets between them."""
     parts = []
     for counts, run in groupby(targets, key=lambda target: target >= 0):
         ids = list(run)

@@ -1,4 +1,4 @@
-"""Grow a trained TokenFormer to more slots; the result is the first checkpoint of a new run."""
+"""Grow a trained TokenFormer to more slots. The result is the first checkpoint of a new run."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _parser() -> ToolArguments:
 
 
 def _asked(parser: ToolArguments, args: argparse.Namespace, rest: list[str]) -> Config:
-    """Return the config of the new run according to the arguments."""
+    """Return the config of the new run from the arguments."""
     local(args.source, "[grow] --from")
     words = [*rest, f"start.load_parameters_path={args.source}"]
     if args.preserve and args.grow_init not in (None, "zero_keys"):

@@ -1,4 +1,4 @@
-"""Heat maps as SVG, written with the standard library only: panels of named, coloured cells with one scale."""
+"""Heat maps as SVG, written with only the standard library: panels of named, coloured cells with one scale."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from xml.sax.saxutils import escape
 
 CELL, GAP, MARGIN, TOP, BAR = 26, 34, 16, 64, 120
 TITLE, STEPS = 170, 9  # width of a title; cells of the scale
-LETTER, LINE = 6.2, 14  # width of a letter and height of a line of the names
+LETTER, LINE = 6.2, 14  # width of a character and height of a line in the names
 INK, EMPTY = "#333333", "#f4f4f4"
 # Blue below zero, white at zero, red above: readable without colour vision, the ends of equal darkness.
 _BELOW, _ABOVE = (33, 102, 172), (178, 24, 43)
@@ -27,7 +27,7 @@ def color(value: float, largest: float) -> str:
     """Return the colour of a value on the scale from -largest to largest."""
     share = max(-1.0, min(1.0, value / largest if largest else 0.0))
     end = _ABOVE if share >= 0 else _BELOW
-    mix = abs(share) ** 0.6  # small values stay visible next to a large one
+    mix = abs(share) ** 0.6  # small values stay visible next to large ones
     return "#" + "".join(f"{round(255 + (part - 255) * mix):02x}" for part in end)
 
 
@@ -42,7 +42,7 @@ def svg(
 ) -> str:
     """Return an SVG image with a line of panels for each group. Each group has its own color scale.
 
-    row_names, column_names: a name for each row and column of the largest panel; without them, their numbers.
+    row_names, column_names: a name for each row and column of the largest panel; by default, numbers.
     """
     panels = [panel for group in groups for panel in group]
     rows = _names(row_names, max(len(panel.rows) for panel in panels))
@@ -77,7 +77,7 @@ def svg(
 
 
 def _names(names: Sequence[str], count: int) -> list[str]:
-    """Return a name for each place: the given ones, then numbers."""
+    """Return a name for each place: the given names, then numbers."""
     return [*names[:count], *(str(place) for place in range(len(names), count))]
 
 

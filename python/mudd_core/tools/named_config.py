@@ -1,4 +1,4 @@
-"""The config of a tool: a file from --config, or the saved config of a run."""
+"""The config of a tool: the file of --config, or the saved config of a run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mudd_core.config.tool_arguments import ToolArguments
 
 
 def add_config_or_run(parser: ToolArguments) -> None:
-    """Add --config and --workdir, of which a user passes one."""
+    """Add --config and --workdir; a user passes one of them."""
     parser.add_argument("--config", metavar="FILE", help="config file, as for training")
     parser.add_argument(
         "--workdir", metavar="DIR", help="instead of --config: a run, whose saved config is used"
@@ -40,7 +40,7 @@ def named_config(
 
 
 def fingerprint_of_run(workdir: str | None) -> str | None:
-    """Return the fingerprint of the data of a run; None without a run, or if the run has none yet."""
+    """Return the fingerprint of a run's data; None without a run, or if the run has none yet."""
     if not workdir:
         return None
     from mudd_core.run.records.facts import data_fingerprint

@@ -1,4 +1,4 @@
-"""Profile of a training step: time of every node, sums by op, and a trace for Perfetto or chrome://tracing."""
+"""Profile a training step: the time of every node, sums by op, and a trace for Perfetto or chrome://tracing."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ Key = Callable[["Timing"], str]
 
 @dataclass(frozen=True)
 class Timing:
-    """The timing of one node in one phase: seconds, FLOPs and bytes a step, and the last call on the steady clock.
+    """The timing of one node in one phase: seconds, FLOPs and bytes per step, and the last call on the steady clock.
 
-    Bytes: each tensor of the node once. least: seconds a step if every call were as fast as the fastest, which other
-    work on the machine hardly affects.
+    The bytes count each tensor of the node once. least: seconds per step if every call were as fast as the fastest one,
+    which other work on the machine hardly affects.
     """
 
     part: str  # "blocks.3.attn.q"
@@ -44,7 +44,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Profile:
-    """Timings of one step in execution order. seconds: of the whole step, including clipping and optimizer."""
+    """The timings of one step in execution order. seconds: the time of the whole step, with clipping and optimizer."""
 
     timings: list[Timing]
     seconds: float
@@ -52,24 +52,25 @@ class Profile:
 
     @property
     def rest(self) -> float:
-        """Return the seconds outside the nodes: the batch, the gradient norm, the optimizer with repacking."""
+        """Return the seconds outside the nodes: the batch, the gradient norm, and the optimizer with repacking."""
         return self.seconds - sum(t.seconds for t in self.timings)
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Measured limits of the machine: multiply-adds in registers in FLOP/s, reads from memory in bytes/s."""
+    """The measured limits of the machine: multiply-adds in registers in FLOP/s, reads from memory in bytes/s."""
 
     flops: float
     bytes: float
 
     def seconds(self, timing: Timing) -> float:
-        """Return the roofline time: the longer of FLOPs at the peak and reading each tensor once from memory."""
+        """Return the roofline time: the larger of the time for the FLOPs and the time to read each tensor once."""
         return max(timing.flops / self.flops, timing.bytes / self.bytes)
 
     def best_of(self, again: Limits, found: Profile) -> Limits:
-        """Return the highest of two measurements and the rates that nodes reached; other work may slow a
-        measurement.
+        """Return the highest of two measurements and the rates that nodes reached.
+
+        Other work may slow a single measurement.
         """
         reached = [t.flops / t.seconds for t in found.timings if t.seconds > 0]
         return Limits(max(self.flops, again.flops, *reached), max(self.bytes, again.bytes))
@@ -107,20 +108,20 @@ def profile(engine: Engine, *, steps: int = 5, warmup: int = 2) -> Profile:
 
 
 def by_op(timing: Timing) -> str:
-    """Return the row of a timing in the table: its op and phase."""
+    """Return the table row of a timing: its op and phase."""
     return f"{timing.op} {timing.phase}"
 
 
 def by_part(timing: Timing) -> str:
-    """Return the row of a timing in the table: its place in the model, for all layers together."""
+    """Return the table row of a timing: its place in the model, for all layers together."""
     names = (piece for piece in timing.part.split(".") if not piece.isdecimal())
     return f"{'.'.join(names)}:{timing.op} {timing.phase}"
 
 
 def table(found: Profile, limits: Limits, key: Key = by_op) -> str:
-    """Format rows by falling time: ms a step, fraction, GFLOP and GB a step, rates, percentages of peak and roofline.
+    """Return rows in order of falling time: ms, GFLOP, GB per step; fraction, rates, percentages of peak and roofline.
 
-    least: ms a step if every call were as fast as the fastest; for the step, without optimizer and batch.
+    least: ms per step if every call were as fast as the fastest one; for the whole step, without optimizer and batch.
     roof: roofline time over measured time, summed over nodes; above 100 % if tensors were still in a cache.
     """
     sums: dict[str, list[float]] = {}
@@ -156,9 +157,9 @@ def _cells(row: list[float], whole: float, limits: Limits) -> str:
 
 
 def write_trace(found: Profile, limits: Limits, path: Path) -> None:
-    """Write the last step as a gzipped Chrome trace; open it in ui.perfetto.dev (local files stay local).
+    """Write the last step as a gzipped Chrome trace. Open it in ui.perfetto.dev, which uploads nothing.
 
-    Raise SaveError if it cannot be written.
+    Raise SaveError if the file cannot be written.
     """
     start = min((t.begin for t in found.timings), default=0.0)
     events = [

@@ -1,4 +1,4 @@
-"""The source of a run's config: arguments and files, so that a resume with the same command runs no file again.
+"""The source of a run's config: arguments and files. A resume with the same command then does not run the files again.
 
 A config file may register data readers and URL schemes when it runs; later commands then need that file.
 """
@@ -77,7 +77,7 @@ def recorded(words: Sequence[str]) -> Iterator[ConfigSource]:
 
 
 def _own_modules(before: set[str]) -> Iterator[Path]:
-    """Yield files of the modules imported since, except those of Python, installed packages and mudd_core."""
+    """Yield the files of modules imported since then, except modules of Python, installed packages and mudd_core."""
     others = {*map(Path, sysconfig.get_paths().values()), Path(mudd_core.__file__).parent}
     for name in sys.modules.keys() - before:
         file = getattr(sys.modules[name], "__file__", None)

@@ -53,7 +53,7 @@ def content(file: Path) -> bytes:
 
 
 def _keep_renewing(file: Path, ours: bytes, closing: threading.Event) -> None:
-    """Renew the lease in a thread, because a step, a validation or a cache build may take longer than its life."""
+    """Renew the lease in a thread, because a step, a validation or a cache build may take longer than a lease."""
     while not closing.wait(LEASE_SECONDS / 6):
         with contextlib.suppress(OSError):
             if content(file) == ours:

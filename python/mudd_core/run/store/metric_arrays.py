@@ -53,7 +53,7 @@ class Metrics(dict[str, "Int64 | Float64"]):
         return len(next(iter(self.values()), ()))
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Return a pandas.DataFrame with index "step". Raise UserError with the install command without pandas."""
+        """Return a pandas.DataFrame with index "step". Raise UserError with the install command if pandas is absent."""
         module = needed("pandas", "[metrics] to_pandas", "to create a DataFrame")
         frame: pandas.DataFrame = module.DataFrame(dict(self))
         return frame.set_index("step") if "step" in self else frame

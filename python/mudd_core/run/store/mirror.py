@@ -41,7 +41,7 @@ class Mirror:
         self._checkpoints = Checkpoints(self._run)
         self._files = RemoteFiles(self.url, _WHAT)
         self._uploaded: dict[int, bytes] = {}  # manifests of the steps in the storage
-        self._sizes: dict[str, tuple[int, int]] = {}  # sizes and modification times of uploaded logs
+        self._sizes: dict[str, tuple[int, int]] = {}  # (size, modification time) of each uploaded log
         try:
             names = [name for name in self._files.names("") if not name.startswith(_PROBE)]
         except Exception as error:

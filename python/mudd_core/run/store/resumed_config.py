@@ -20,7 +20,7 @@ from mudd_core.run.store.run_folder import ADAPTER, BASE, RunFolder
 
 
 def may_extend(saved: Config, steps: int, done: int) -> bool:
-    """Return True if a run of `steps` updates has the saved run's learning rates in its first `done` updates."""
+    """Return True if a run of `steps` updates has the saved run's learning rates in the first `done` updates."""
     longer = replace_path(saved, "train.steps", steps)
     return all(learning_rate(saved, t) == learning_rate(longer, t) for t in range(done))
 

@@ -190,7 +190,7 @@ class RunFolder:
 
     @property
     def checkpoint_folder(self) -> Path:
-        """The steps of the run."""
+        """The folder of the checkpoints."""
         return self.path / CHECKPOINTS
 
     def step_folder(self, step: int) -> Path:

@@ -32,7 +32,7 @@ from mudd_core.tools.bakeoff.comparison import EQUAL, PRESETS, Comparison, compa
 from mudd_core.tools.bakeoff.result import Result, compare, read_curves
 from mudd_core.tools.bakeoff.runs import run_all
 
-LEAST_TOKENS = 2_000_000  # below this, the curves of families do not differ clearly yet
+LEAST_TOKENS = 2_000_000  # tokens; with fewer, the curves of families do not differ clearly yet
 Spent = Literal["tokens", "flops", "seconds"]
 MEASURES = {"val_bits_per_byte": "bits per byte, held-out text", "loss": "training loss (nats per token)"}
 
@@ -51,7 +51,7 @@ _STYLE = (
 
 @dataclass(frozen=True)
 class Asked:
-    """The parsed arguments. families: the reference first. overrides: applied to every config."""
+    """The parsed arguments. families: the first one is the reference. overrides: apply to every config."""
 
     preset: str
     families: tuple[str, ...]
@@ -63,7 +63,7 @@ class Asked:
 
     @classmethod
     def of(cls, words: Sequence[str], job: Sequence[str] = ()) -> Asked:
-        """Parse the arguments; raise UserError for a wrong one. job: as in ToolArguments.read."""
+        """Parse the arguments; raise UserError for a wrong argument. job: as in ToolArguments.read."""
         args, overrides = _parser().read(words, job)
         return cls(
             args.preset,
@@ -90,7 +90,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def require_ranks(words: Sequence[str], job: Sequence[str]) -> Callable[[int], None]:
-    """Raise UserError for wrong arguments; return a check that raises it if N ranks cannot train a model.
+    """Raise UserError for wrong arguments. Return a check that raises UserError if N ranks cannot train a model.
 
     job: as in ToolArguments.read.
     """
@@ -104,7 +104,7 @@ def require_ranks(words: Sequence[str], job: Sequence[str]) -> Callable[[int], N
 
 
 def by_ranks(words: Sequence[str], ranks: Ranks) -> int:
-    """Run the command on each rank of a job: all ranks train every run together; rank 0 writes and prints."""
+    """Run the command on each rank of a job. All ranks train every run together; rank 0 writes and prints."""
     asked = ranks.together(lambda: Asked.of(words))
     tokens, seeds, out = asked.tokens, asked.seeds, asked.out
     from mudd_core.base.surroundings import environment_text
@@ -167,7 +167,7 @@ def chart(result: Result, spent: Spent, label: str) -> str:
     """Return the mean curves with their 95 % bands over tokens, FLOPs or seconds; the title states the result."""
     curves = [(one["name"], one["curve"]) for one in result["models"]]
     every = [point for _, curve in curves for point in curve]
-    # The loss falls so far in the first steps that later differences would be invisible.
+    # In the first steps the loss falls so far that later differences would be invisible, so omit the highest points.
     values = sorted(point["mean"] for point in every)
     shown = [v for v in values if v <= values[0] + 4 * (values[len(values) // 2] - values[0] or 1.0)]
     picture = Chart(
@@ -192,7 +192,7 @@ def chart(result: Result, spent: Spent, label: str) -> str:
 
 
 def claim(result: Result) -> str:
-    """Return the result of two models in a sentence; the title of the comparison if there are more."""
+    """Return the result of two models in a sentence; with more models, the title of the comparison."""
     models = result["models"]
     if len(models) != 2 or models[1]["difference"] is None:
         return result["title"]

@@ -17,16 +17,16 @@ from mudd_core.config.own_files import split_name
 from mudd_core.engine.flops import flops_per_token
 from mudd_core.engine.model_shape import resolved_model
 
-# The field that changes a family's size but not depth, residual width or heads.
+# The field that changes a family's size, but not its depth, residual width or heads.
 KNOBS = {"tokenformer": "slot_num"}
-UNIT = 8  # the field changes in multiples of this
+UNIT = 8  # the field changes in multiples of this number
 
 
 @dataclass(frozen=True)
 class Candidate:
     """A name for legends and folders, and the config of its runs except for seed and work directory.
 
-    grown_from: configs of earlier runs, each the start of the next (TokenFormers with increasing numbers of slots).
+    grown_from: the configs of earlier runs, each of which starts the next one (TokenFormers with more and more slots).
     """
 
     name: str
@@ -35,13 +35,13 @@ class Candidate:
 
     @property
     def stages(self) -> tuple[Config, ...]:
-        """Return the configs of all its runs in order."""
+        """Return the configs of all runs of this candidate, in order."""
         return (*self.grown_from, self.config)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The compared models; the first is the reference. measure: val_bits_per_byte, or loss (of training)."""
+    """The compared models; the first one is the reference. measure: val_bits_per_byte, or loss (of training)."""
 
     title: str
     measure: str
@@ -90,7 +90,7 @@ def _with_parameters(config: Config, wanted: int, vocab_size: int) -> Config:
 
     low = int(getattr(config.model, knob))
     at_low, at_high = (parameters(turned(value), vocab_size) for value in (low, 2 * low))
-    slope = (at_high - at_low) / low  # parameters are linear in this field, except for rounding
+    slope = (at_high - at_low) / low  # except for rounding, parameters are linear in this field
     guess = UNIT * max(1, round((low + (wanted - at_low) / slope) / UNIT))
     near = [value for value in (guess - UNIT, guess, guess + UNIT) if value > 0]
     best = min((turned(value) for value in near), key=lambda c: abs(parameters(c, vocab_size) - wanted))
@@ -128,7 +128,7 @@ def with_steps(config: Config, steps: int, checks: int = 8) -> Config:
     return dataclasses.replace(config, train=train)
 
 
-# Values of --equal: the name of the equal quantity, and the function that equalizes it.
+# Values of --equal: the name of the quantity to equalize, and the function that equalizes it.
 EQUAL = {"parameters": ("parameters", equal_parameters), "flops": ("FLOPs", equal_flops)}
 
 
@@ -142,7 +142,7 @@ def base(family: str, tokens: int, words: Sequence[str], **model: Scalar) -> Con
     config = read_config("transformer_pp/tiny.py" if is_own else f"{family}/tiny.py")
     if is_own:
         config = dataclasses.replace(config, model=in_family(config.model, found))
-    # The same number of heads as the others, and the rates of its base width.
+    # The same number of heads as the others, and the learning rates of its base width.
     if isinstance(config.model, MupConfig):
         model = {"d_head": 32, "qk_scale": 1 / 32, **model}
     config = dataclasses.replace(config, model=with_fields(config.model, model))
@@ -190,7 +190,7 @@ def _mixture(tokens: int, words: Sequence[str], _: int) -> Comparison:
 
 
 def _growth(tokens: int, words: Sequence[str], vocab: int) -> Comparison:
-    """Compare growing to 1x, 2x and 4x the slots, a third of the tokens each, with 4x from the start at equal FLOPs."""
+    """Compare growth to 1x, 2x and 4x the slots, a third of the tokens each, with 4x from the start at equal FLOPs."""
     first = base("tokenformer", tokens // 3, words)
     if not isinstance(first.model, TokenFormerConfig):
         raise TypeError(f"[bakeoff] base: expected a TokenFormer, got a {first.model.family}")

@@ -1,4 +1,4 @@
-"""Metrics of a bake-off: curves over tokens, FLOPs and seconds, means with intervals, paired differences."""
+"""The metrics of a bake-off: curves over tokens, FLOPs and seconds, means with intervals, paired differences."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.tools.bakeoff.comparison import Candidate, Comparison, parameters, total_cost
 from mudd_core.tools.bakeoff.runs import folders_of
 
-_LONGEST = 10_000  # terms of the fraction; fewer than 100 are used
-_HALVINGS = 200  # more than the bits of a double: bisection stops earlier, when the bounds meet
+_LONGEST = 10_000  # most terms of the fraction; fewer than 100 are used
+_HALVINGS = 200  # more than the bits of a double; bisection stops when the bounds meet
 
 
 @dataclass(frozen=True)
 class Point:
-    """One point of a curve: the cost so far and the measured value."""
+    """One point of a curve: the cost so far, and the measured value."""
 
     step: int
     tokens: float
@@ -95,7 +95,7 @@ def _whole_curve(candidate: Candidate, folders: Sequence[Path], measure: str, vo
 
 
 class MeanPoint(TypedDict):
-    """One point of a mean curve; interval95: half the width of its 95 % interval, None for one seed."""
+    """One point of a mean curve. interval95: half the width of its 95 % interval; None for one seed."""
 
     step: int
     tokens: float
@@ -157,7 +157,7 @@ def averaged(curves: Sequence[Sequence[Point]]) -> list[MeanPoint]:
 
 
 def verdict(difference: float, interval: float | None) -> str:
-    """Return the verdict on a paired difference (candidate less reference; lower is better)."""
+    """Return a phrase about a paired difference (candidate minus reference; lower is better)."""
     if interval is None:
         return "one seed: no interval, no verdict"
     if abs(difference) <= interval:
@@ -230,7 +230,10 @@ def _above(t: float, degrees: int) -> float:
 
 
 def _incomplete_beta(a: float, b: float, rest: float, part: float) -> float:
-    """Regularized I_x(a, b) at x = part / (part + rest), both given since 1 - x loses digits for small `rest`."""
+    """Return the regularized I_x(a, b) at x = part / (part + rest).
+
+    Both are arguments, because 1 - x loses digits for small `rest`.
+    """
     x, y = part / (part + rest), rest / (part + rest)
     if y == 0.0:
         return 1.0

@@ -1,4 +1,4 @@
-"""The runs of every candidate and seed; finished runs are skipped, stopped ones resume."""
+"""The runs of every candidate and seed. Finished runs are skipped, and stopped runs resume."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def folders_of(out: Path, candidate: Candidate, seed: int) -> list[Path]:
 def seeded(config: Config, seed: int, source: Path | None) -> Config:
     """Set the seed of weights and data order; with equal seeds every candidate has the same batches.
 
-    source: a run to start from.
+    source: the run to start from.
     """
     config = dataclasses.replace(config, train=dataclasses.replace(config.train, seed=seed))
     if source is None:
@@ -41,14 +41,15 @@ def run_all(
 ) -> bool:
     """Train every run, seed by seed, so that pairs are complete after an early stop.
 
-    Return False if a stop was requested; the same call resumes then. ranks: all train every run; each makes this call.
+    Return False if a stop was requested; the same call then resumes. ranks: all of them train every run and make this
+    call.
     """
     ranks = ranks or Ranks()
     for seed in range(seeds):
         for candidate in comparison.candidates:
             source = None
             for stage, folder in enumerate(folders_of(out, candidate, seed)):
-                # Each stage has another data order, so that it reads new documents.
+                # Each stage has another data order, so that it reads other documents.
                 config = seeded(candidate.stages[stage], seed + 1000 * stage, source)
                 if not _run(f"{candidate.name}, seed {seed}", config, folder, say, ranks):
                     return False

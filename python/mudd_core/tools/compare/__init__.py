@@ -1,4 +1,4 @@
-"""Comparison of runs: parts that a terminal and an HTML page display."""
+"""Comparison of runs: the parts that a terminal and an HTML page show."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 class Part:
     """A part of a comparison. rows: a table with its head, or empty. notes: sentences below it.
 
-    `words`: the cells are strings, aligned left, and not numbers.
+    `words`: the cells are strings, aligned left, not numbers.
     """
 
     title: str

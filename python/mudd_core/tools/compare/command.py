@@ -45,9 +45,9 @@ MOST_RUNS = len(COLORS)
 PAGE = "compare.html"  # of --html alone
 _MEETING = "*"
 
-_FALL = 4  # times the distance from minimum to median; higher points are cut off
+_FALL = 4  # times the distance from minimum to median; higher points are not shown
 _Tables = Callable[[ComparedRun], Metrics]
-# Title, column, unit, table, and whether the chart spans both columns of the page.
+# Title, column, unit, table, and whether the chart is as wide as the page.
 _CHARTS: Sequence[tuple[str, str, str, _Tables, bool]] = (
     ("Training loss", "loss", "nats", lambda run: run.updates, True),
     ("Validation loss", "val_loss", "nats", lambda run: run.validations, False),
@@ -134,7 +134,7 @@ def _part(part: Part, width: int) -> Iterator[str]:
         fits = all(len(line) + 2 <= width for line in table)
         yield from (f"  {line}".rstrip() for line in (table if fits else _listed(part.rows)))
     for note in part.notes:
-        if note.startswith(" "):  # a command, which is not folded
+        if note.startswith(" "):  # a command, which is not wrapped
             yield note
         else:
             yield from textwrap.wrap(
@@ -207,7 +207,7 @@ def _section(part: Part) -> Section:
 
 
 def _curves(runs: Sequence[ComparedRun]) -> Section:
-    """Return the charts of all runs, and of each loss less the first run's loss."""
+    """Return the charts of all runs, and the charts of each loss minus the first run's loss."""
     names = [f"{run.letter} {name}" for run, name in zip(runs, short_names(runs), strict=True)]
     marks = _marks(runs)
     charts = []
@@ -231,14 +231,14 @@ def _curves(runs: Sequence[ComparedRun]) -> Section:
 
 
 def _less(base: ComparedRun, run: ComparedRun, name: str, color: int) -> Series:
-    """Return the training loss of a run less the base's loss, at the steps that both have logged."""
+    """Return the training loss of a run minus the base's loss, at the steps that both have logged."""
     common, left, right = np.intersect1d(steps_of(base.updates), steps_of(run.updates), return_indices=True)
     less = column_of(run.updates, "loss")[right] - column_of(base.updates, "loss")[left]
     return Series(name, run.records.places(common), less, color=color)
 
 
 def _marks(runs: Sequence[ComparedRun]) -> list[Mark]:
-    """Return marks at the first differing steps."""
+    """Return marks at the first steps that differ."""
     base, *others = runs
     marks = []
     for run in others:

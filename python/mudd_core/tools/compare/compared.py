@@ -30,7 +30,7 @@ COMPARED = {"loss": "loss", "grad_norm": "gradient norm"}
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """A run with its letter. until: the step of the checkpoint in its path; later records are ignored. None: no
+    """A run with its letter. until: the step, if the path is a checkpoint; later records are ignored. None: no
     limit.
     """
 
@@ -69,25 +69,25 @@ class ComparedRun:
         try:
             shape = resolved_model(config, size)
             return flops_per_token(shape, shape.vocab_size, config.train.seq_len)
-        except ValueError:  # UserError: the model rejects the vocabulary
+        except ValueError:  # UserError is a ValueError: the model rejects the vocabulary
             return None
 
     @property
     def final_hash(self) -> str:
-        """Return the hash of the weights after the last step; empty if the run has not ended there."""
+        """Return the hash of the weights after the last step; empty if the run has not ended at that step."""
         found, step = self.records.summary.get("final_hash"), self.records.summary.get("step")
         newest = isinstance(step, int) and step >= self.last_step
         return found if isinstance(found, str) and newest else ""
 
     @property
     def peak_memory(self) -> int:
-        """Peak resident memory in bytes, the largest over all starts of the run; 0 if none was recorded."""
+        """The peak resident memory in bytes, the largest over all starts of the run; 0 if none was recorded."""
         sizes = (event.get(PEAK_MEMORY) for event in self.records.events)
         return max((size for size in sizes if isinstance(size, int)), default=0)
 
     @property
     def state(self) -> str:
-        """Progress of the run, as text."""
+        """The progress of the run, as text."""
         steps, summary = self.records.config.train.steps, self.records.summary
         if self.until is not None:
             return f"up to step {self.until:,} of {steps:,}"
@@ -129,7 +129,7 @@ def column_of(table: Metrics, name: str) -> Float64:
 
 
 def short_names(runs: Sequence[ComparedRun]) -> list[str]:
-    """Return the last parts of the runs' paths if they are distinct, else the names as typed."""
+    """Return the last parts of the runs' paths if they are distinct, or else the names that the user wrote."""
     short = [run.records.folder.path.name for run in runs]
     return short if len(set(short)) == len(short) else [run.typed for run in runs]
 
@@ -141,7 +141,7 @@ def _up_to(table: Metrics, step: int) -> Metrics:
 
 
 def _without_run(folder: RunFolder) -> str:
-    """Explain why a path is not a run, and suggest the nearest sibling."""
+    """Return a message that a path is not a run, with the nearest folder next to it."""
     path = folder.path
     if path.is_dir():
         return f"a folder without {CONFIG}"
@@ -155,7 +155,7 @@ def _without_run(folder: RunFolder) -> str:
 
 @dataclass(frozen=True)
 class Value:
-    """The values of a column at the first step that differs; None: not finite."""
+    """The values of a column at the first step that differs. None: not finite."""
 
     name: str
     base: float | None
@@ -171,9 +171,9 @@ class Value:
 class FirstDifference:
     """The first difference of two runs. step: None if all common steps are equal.
 
-    before: the last common step with equal values, or 0. common: the steps that both have logged. whole: true if these
-    are all steps of both up to the last one. rate_step, batch_step: the first common step with another learning rate,
-    or another hash of the ids. hashed: both have recorded hashes at common steps.
+    before: the last common step with equal values, or 0. common: the steps that both have logged. whole: True if both
+    have logged all steps up to the last common one. rate_step, batch_step: the first common step with another learning
+    rate, or with another hash of the ids. hashed: both have recorded hashes at common steps.
     """
 
     common: Int64

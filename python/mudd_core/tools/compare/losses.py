@@ -1,4 +1,4 @@
-"""Last and best losses of the runs, and losses at equal steps, equal tokens and equal FLOPs."""
+"""The last and best losses of the runs, and their losses at equal steps, equal tokens and equal FLOPs."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from mudd_core.run.store.metric_arrays import Metrics
 from mudd_core.tools.compare import Part
 from mudd_core.tools.compare.compared import ComparedRun, column_of, steps_of
 
-_MEAN_OF = 20  # common steps
+_MEAN_OF = 20  # common steps over which losses are averaged
 _NONE = "-"
 _OTHER_STEPS = " *"
-_Row = tuple[str, Sequence[float], Sequence[int | None]]  # name, values by run (NaN: none), their steps
+# (name, values by run (NaN: none), the steps of the values)
+_Row = tuple[str, Sequence[float], Sequence[int | None]]
 
 
 def losses_part(runs: Sequence[ComparedRun], letters: Sequence[str]) -> Part:
@@ -39,7 +40,7 @@ def losses_part(runs: Sequence[ComparedRun], letters: Sequence[str]) -> Part:
 
 
 def _cells(row: _Row) -> list[list[str]]:
-    """Format a row, and a second one with its steps if it has any."""
+    """Return the cells of a row, and of a second row with its steps if there are any."""
     name, values, steps = row
     less = values[1] - values[0] if len(values) == 2 else np.nan
     pair = len(values) == 2
@@ -72,7 +73,7 @@ def _of_updates(runs: Sequence[ComparedRun]) -> list[_Row]:
     tables = [run.updates for run in runs]
     common, rows = _common(tables), list[_Row]()
     count = min(_MEAN_OF, len(common) // 4)
-    if count > 1:  # of one batch each, losses are noisy
+    if count > 1:  # losses of one batch each are noisy
         steps = common[-count:]
         means = [float(np.mean(_at(table, "loss", steps))) for table in tables]
         rows.append((f"training, mean of {count} rows to {steps[-1]:,}", means, [None] * len(runs)))
@@ -100,7 +101,7 @@ def _ends(kind: str, tables: Sequence[Metrics], name: str, common: Int64) -> lis
 
 
 def _at_equal_cost(runs: Sequence[ComparedRun]) -> list[_Row]:
-    """Return rows at equal tokens and at equal FLOPs, for runs whose steps differ in them."""
+    """Return rows at equal tokens and at equal FLOPs, for runs whose steps have different costs."""
     rows = []
     if len({run.tokens_per_step for run in runs}) > 1:
         rows += _at_spent(runs, [1.0 * run.tokens_per_step for run in runs], lambda v: f"{v:,.0f} tokens")

@@ -1,4 +1,4 @@
-"""All parts of a comparison in their order; the first run is the base of the others."""
+"""All parts of a comparison, in order. The first run is the base of the others."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def speed_part(runs: Sequence[ComparedRun], letters: Sequence[str]) -> Part:
 
 
 def hash_part(runs: Sequence[ComparedRun]) -> Part:
-    """Return the part that tells if the final weights are equal."""
+    """Return the part that says whether the final weights are equal."""
     base, *others = runs
     notes = [f"{run.letter}: {run.final_hash or 'none, since the run has not ended'}" for run in runs]
     if not all(run.final_hash for run in runs):

@@ -1,4 +1,4 @@
-"""Differing settings of runs: config fields, datasets, tokenizers, programs and machines."""
+"""The settings of runs that differ: config fields, datasets, tokenizers, programs and machines."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from mudd_core.run.store.resumed_config import MEMBER as BOUND
 from mudd_core.tools.compare import Part, with_head
 from mudd_core.tools.compare.compared import ComparedRun
 
-_ABSENT = "-"  # of a field that the family of a run does not have
+_ABSENT = "-"  # shown for a field that the family of a run does not have
 _FREE = " *"
 
 # Entries of run.json that always differ between runs, or repeat the config.
 _OF_EACH_RUN = ("run_id", "started", SOURCE, BOUND)
 _OF_DATA = {DATA_FACT: "token cache", SEAL_FACT: "seal of the cache", "vocab_size": "vocabulary"}
-_SHOWN = 16  # characters of a hash
+_SHOWN = 16  # characters of a hash that are shown
 UNKNOWN = "not recorded"
 _NAMES = ("version", "commit", "cpu", "level", "threads", "ranks")
 
 
 def config_part(runs: Sequence[ComparedRun], letters: Sequence[str]) -> Part:
-    """Return the fields that differ, with a mark if they may change on resume, because these change no result."""
+    """Return the fields that differ. A mark shows fields that may change on resume, because they change no result."""
     infos = [{info.path: info for info in walk(run.records.config)} for run in runs]
     names = dict.fromkeys(path for of_run in infos for path in of_run)
     fixed, free = [], []
@@ -100,7 +100,7 @@ def _differing(found: Mapping[str, Sequence[Json]]) -> list[list[str]]:
 
 
 def _fact(value: Json) -> str:
-    """Format an entry, hashes by their first digits."""
+    """Return an entry as text; of a hash, only the first digits."""
     if value is None:
         return UNKNOWN
     return value[:_SHOWN] if isinstance(value, str) else json.dumps(value)
@@ -116,7 +116,7 @@ def _tokenizer(run: ComparedRun) -> str | None:
 
 
 def machine_rows(runs: Sequence[ComparedRun]) -> list[list[str]]:
-    """Return a row of strings for each name that differs between runs or within one: name, then one cell a run."""
+    """Return a row of strings for each name that differs between runs or within one: name, then one cell per run."""
     parts = [_parts(run) for run in runs]
     rows = []
     for name in _NAMES:
@@ -127,7 +127,7 @@ def machine_rows(runs: Sequence[ComparedRun]) -> list[list[str]]:
 
 
 def machine_text(run: ComparedRun) -> str:
-    """Return what a run was trained on, as a sentence without its end."""
+    """Return the program and machine that trained a run, as a sentence without its end."""
     parts = _parts(run)
     known = [f"{name} {_text(parts, name)}" for name in _NAMES if _text(parts, name) != UNKNOWN]
     return ", ".join(known) or UNKNOWN

@@ -131,14 +131,14 @@ def _size(files: Sequence[Path]) -> int:
 
 @dataclass
 class Conversion:
-    """A conversion into a folder. shards: files of a split; 0: one for each input file."""
+    """A conversion into a folder. shards: the number of files per split; 0: one for each input file."""
 
     folder: Path
     how: Reading
     shards: int
 
     def run(self, files: Sequence[Path]) -> dict[Path, int]:
-        """Convert the files; return the number of records by written file. An error leaves no output."""
+        """Convert the files, and return the number of records by written file. An error leaves no output."""
         temporary = self.folder / f".convert-{os.getpid()}"
         new = not self.folder.exists()
         try:
@@ -181,8 +181,8 @@ class Conversion:
     ) -> dict[str, int]:
         writers: dict[str, Writer[ItemT]] = {}
         counts: dict[str, int] = {}
-        numbers = {False: 0, True: 0}  # of files of a split
-        totals = {False: 0, True: 0}  # of records of a split
+        numbers = {False: 0, True: 0}  # numbers of files in the splits
+        totals = {False: 0, True: 0}  # numbers of records in the splits
         trains = sum(not _is_validation(path) for path in files)
         progress = ConsoleProgress()
         try:

@@ -56,7 +56,7 @@ def _parser() -> ToolArguments:
 def inspected(path: Path, first: int, counts: dict[Path, int]) -> list[str]:
     """Return lines about a file; add its number of records to `counts`."""
     one = format_of(path)
-    lengths: dict[str, tuple[int, int, int, int]] = {}  # least, most, sum, number
+    lengths: dict[str, tuple[int, int, int, int]] = {}  # (least, most, sum, count) by column
     shown: list[str] = []
     count = 0
     for record in one.records(path, None):

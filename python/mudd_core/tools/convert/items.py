@@ -1,4 +1,6 @@
-"""Items of `data convert`: payloads, documents or lists of ids. Readers yield them with their split for the writers.
+"""Items of `data convert`: payloads, documents or lists of ids.
+
+Readers yield items with their split, and writers write them.
 
 Each writer is closed and synced before its file is renamed to its final name.
 """
@@ -35,7 +37,7 @@ TARGETS = ("tfrecord", "arrayrecord", "megatron", "c4")
 
 @dataclass(frozen=True)
 class Reading:
-    """Options of a conversion. source, target: formats. length: ids of a record. valid: fraction held out.
+    """The options of a conversion. source, target: the formats. length: ids per record. valid: the held-out fraction.
 
     dropped: counts of the items that the output lacks, by description.
     """
@@ -106,7 +108,7 @@ def other_columns(path: Path, how: Reading) -> list[str]:
 
 
 def _windows(path: Path, how: Reading) -> Iterator[Int64]:
-    """Yield sequences of how.length ids unchanged; join and split others, with one id shared by neighbours."""
+    """Yield sequences of how.length ids as they are. Join and split others; neighbours then share one id."""
     length = how.length
     rest = np.empty(0, np.int64)
     joined, shared = False, 0
@@ -137,7 +139,7 @@ def _sync(file: BinaryIO) -> None:
 
 
 class TfrecordWriter:
-    """A writer of payloads as framed records."""
+    """Writes payloads as framed records."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("wb")
@@ -150,7 +152,7 @@ class TfrecordWriter:
 
 
 class ArrayRecordWriter:
-    """A writer of payloads, one in a chunk, as the original programs' loader expects."""
+    """Writes payloads, one per chunk, as the original programs' loader expects."""
 
     def __init__(self, path: Path) -> None:
         module = needed(
@@ -168,7 +170,7 @@ class ArrayRecordWriter:
 
 
 class LinesWriter:
-    """A writer of documents as JSON objects, one a line."""
+    """Writes documents as JSON objects, one per line."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("wb")
@@ -181,7 +183,7 @@ class LinesWriter:
 
 
 class IndexedWriter:
-    """A writer of lists of ids to NAME.bin; `close` writes NAME.idx. path: NAME.bin."""
+    """Writes lists of ids to NAME.bin; `close` writes NAME.idx. path: NAME.bin."""
 
     def __init__(self, path: Path, vocab_size: int) -> None:
         self._code, self._kind = kind_for(vocab_size)

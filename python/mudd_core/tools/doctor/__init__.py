@@ -1,4 +1,4 @@
-"""Checks of the machine, and the finding that a check yields."""
+"""Checks of the machine, and the findings that a check yields."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ class Level(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """A finding. found: one line. mend: the command or the value that fixes it; empty if nothing needs fixing."""
+    """A finding.
+
+    found: one line about it. mend: the command or the value that fixes it; empty if nothing needs a fix.
+    """
 
     level: Level
     found: str

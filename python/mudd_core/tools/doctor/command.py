@@ -17,7 +17,7 @@ from mudd_core.base.show.terminal import WIDTH
 from mudd_core.config.tool_arguments import ToolArguments
 from mudd_core.tools.doctor import Finding, Level
 
-# Subject -> module:function of its check; a module that cannot be imported is a finding.
+# Subject -> module:function of its check. A module that cannot be imported becomes a finding.
 CHECKS = {
     "cpu": "processor.level",
     "cores": "processor.cores",
@@ -27,9 +27,9 @@ CHECKS = {
     "disk": "disk.disk",
     "hdf5": "libraries.hdf5",
     "mpi": "libraries.mpi",
-    "packages": "packages.packages",  # last: it imports NumPy
+    "packages": "packages.packages",  # last, because this check imports NumPy
 }
-_MARGIN = 20  # columns of subject and level
+_MARGIN = 20  # columns for the subject and the level
 
 
 def main(words: Sequence[str]) -> int:
@@ -51,7 +51,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def checked(check: str, place: Path) -> Iterator[Finding]:
-    """Yield the findings of one check; a fault if the check itself fails. check: a value of CHECKS."""
+    """Yield the findings of one check; if the check itself fails, yield a fault. check: a value of CHECKS."""
     module, _, function = check.partition(".")
     try:
         yield from getattr(importlib.import_module(f"mudd_core.tools.doctor.{module}"), function)(place)
@@ -63,7 +63,7 @@ def checked(check: str, place: Path) -> Iterator[Finding]:
 
 
 def lines_of(subject: str, finding: Finding) -> list[str]:
-    """Return the lines of a finding; the remedy has a separate line, which is not wrapped."""
+    """Return the lines of a finding. The remedy is on a separate line, which is not wrapped."""
     margin = " " * _MARGIN
     head = f"{subject:<11}{finding.level:<9}"
     lines = textwrap.wrap(

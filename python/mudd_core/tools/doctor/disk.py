@@ -19,17 +19,17 @@ from mudd_core.run.store.folder_lock import FolderLock
 from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.tools.doctor import Finding, Level, from_message
 
-_LEAST, _COMFORTABLE = 64 * MIB, 1024 * MIB  # tiny.py keeps 52 MiB
+_LEAST, _COMFORTABLE = 64 * MIB, 1024 * MIB  # a run of tiny.py stores 52 MiB
 _BLOCK, _BLOCKS, _SECONDS = (
     4 * MIB,
     8,
     0.5,
-)  # of the measurement: maximum number of blocks, and target duration
-_SLOW = 20 * MIB  # bytes a second
+)  # for the measurement: maximum number of blocks, and target duration
+_SLOW = 20 * MIB  # bytes per second
 
 
 def disk(place: Path) -> Iterator[Finding]:
-    """Yield findings about the disk of a work directory. place: the folder, which need not exist."""
+    """Yield findings about the disk of a work directory. place: the folder, which may not exist yet."""
     folder = existing(place)
     free = _core.free_space(str(folder))
     mend = "free some space, or choose another disk with --workdir=PATH"

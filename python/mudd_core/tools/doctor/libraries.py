@@ -1,4 +1,4 @@
-"""The libraries of the extension modules: HDF5 of _h5, and Open MPI of _mpi with its mpirun."""
+"""The libraries of the extension modules: HDF5 for _h5, and Open MPI with its mpirun for _mpi."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MPI = "mudd_core._mpi"
 
 
 def hdf5(place: Path) -> Iterator[Finding]:
-    """Yield the loaded HDF5 library, or why it cannot be loaded."""
+    """Yield the loaded HDF5 library, or the reason why it cannot be loaded."""
     try:
         importlib.import_module(_HDF5)
     except ImportError as error:

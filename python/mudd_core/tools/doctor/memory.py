@@ -16,7 +16,7 @@ from mudd_core.run.build.shared_memory import WINDOW
 from mudd_core.tools.doctor import Finding, Level, from_message
 
 HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
-_LEAST, _COMFORTABLE = 160 * MIB, 1024 * MIB  # tiny.py takes 132 MiB at its peak
+_LEAST, _COMFORTABLE = 160 * MIB, 1024 * MIB  # a run of tiny.py uses 132 MiB at its peak
 FOLDER = Path("/dev/shm")
 _MEND = "docker run --shm-size=2g, or sudo mount -o remount,size=2g /dev/shm"
 
@@ -56,7 +56,7 @@ def _huge_pages() -> Iterator[Finding]:
 
 
 def shared(place: Path) -> Iterator[Finding]:
-    """Yield the shared memory for --ranks; without it ranks send messages, and one process needs none."""
+    """Yield the shared memory for --ranks. Without it ranks send messages, and a single process needs none."""
     if not os.access(FOLDER, os.W_OK):
         yield Finding(Level.WARNING, f"{FOLDER} is missing or cannot be written: --ranks is slower", _MEND)
         return

@@ -41,9 +41,9 @@ def _installed(package: str) -> str:
 
 
 def _import_fault(module: str) -> str:
-    """Return why a module cannot be imported; empty if it can."""
+    """Return the reason why a module cannot be imported; empty if it can."""
     try:
-        require_address_space()  # below it NumPy's BLAS ends this process; the check of memory reports the limit
+        require_address_space()  # with less, NumPy's BLAS ends this process; the check of memory reports the limit
     except UserError:
         return ""
     try:

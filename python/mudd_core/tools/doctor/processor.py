@@ -20,7 +20,7 @@ _RUNTIME = re.compile(r"/lib(gomp|iomp5|omp)[-.\w]*\.so[.\d]*$")
 
 
 def level(place: Path) -> Iterator[Finding]:
-    """Yield the level in use, and why it is not the CPU's highest level."""
+    """Yield the level in use, and the reason if it is not the CPU's highest level."""
     try:
         require_levels()
     except UserError as error:
@@ -39,7 +39,7 @@ def level(place: Path) -> Iterator[Finding]:
 
 
 def cores(place: Path) -> Iterator[Finding]:
-    """Yield the cores that a training may use, and why it may not use the others."""
+    """Yield the cores that a training may use, and the reason if it may not use the others."""
     yield from _launcher()
     machine, bound, usable = os.cpu_count() or 1, len(os.sched_getaffinity(0)), usable_cores()
     threads = _core.num_threads()
@@ -74,7 +74,7 @@ def cores(place: Path) -> Iterator[Finding]:
 
 
 def _launcher() -> Iterator[Finding]:
-    """Yield errors in a launcher's variables, and use the cores that mpirun leaves for training."""
+    """Yield errors in a launcher's variables, and let this process use the cores that mpirun leaves for training."""
     try:
         if not is_rank():
             require_one_process()

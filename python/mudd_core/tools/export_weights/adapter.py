@@ -1,4 +1,4 @@
-"""Export of a run with adapters: the adapters as a PEFT folder, or weights with the adapters merged in.
+"""Export a run with adapters: the adapters as a PEFT folder, or the weights with merged adapters.
 
 The PEFT folder is loaded again to compare the logits. Merged weights are summed in fp32 and rounded once to the types
 of the base.
@@ -34,9 +34,9 @@ _PLACE = "[export] --adapter"
 
 
 def base_name(asked: str | None, run: RunFolder, config: Config) -> str:
-    """Return the base for adapter_config.json: --base, else the folder that the run was tuned from.
+    """Return the base for adapter_config.json: --base, or else the folder that the run was tuned from.
 
-    Raise UserError without --base for a run that was not tuned from a Hugging Face folder.
+    Without --base, raise UserError for a run that was not tuned from a Hugging Face folder.
     """
     if asked is not None:
         return asked
@@ -57,7 +57,9 @@ def write_adapter(
     files: Mapping[str, bytes],
     weights: Mapping[str, AnyTensor] | None = None,
 ) -> int:
-    """Write the adapters of a model; return the number of tensors. base: its name. files: more files by name.
+    """Write the adapters of a model, and return the number of tensors.
+
+    base: the base's name. files: more files by name.
 
     weights: the model's weights by name, if the model itself has only some of them.
 
@@ -99,7 +101,7 @@ def plain_adapters(model: Model, weights: Mapping[str, AnyTensor]) -> tuple[Lora
 
 
 def base_tensors(store: Store, weights: Mapping[str, AnyTensor]) -> dict[str, StoredTensor]:
-    """Return the base tensors of a model with adapters; each is computed on access. weights: all, by name."""
+    """Return the base tensors of a model with adapters, each computed on access. weights: all weights, by name."""
     return {
         name: made_tensor(weights[name].shape, np.float32, partial(_before, store.adapters, weights, name))
         for name in base_names(store)
@@ -115,14 +117,14 @@ def adapted_model(
 ) -> Model:
     """Load the adapters in a folder and a base, by name, as a model of this config.
 
-    spread: how the model is sharded across ranks, which all make this call. alive: called for each tensor.
+    spread: the distribution of the model over ranks, which all make this call. alive: called for each tensor.
     """
     adapter = read_adapter(folder, model, _PLACE)
     return held_model(model, {**base, **adapter.weights}, spread, alive, adapter.lora)
 
 
 def _before(adapters: Adapters, weights: Mapping[str, AnyTensor], name: str) -> Float32:
-    """Return a base weight, to which the initial adapters are added again (lora.init=pissa)."""
+    """Return a base weight with the initial adapters added again (lora.init=pissa)."""
     layer, weight = name.removesuffix(".w"), float32_of(weights[name])
     if not adapters.initial or layer not in adapters.names:
         return weight
@@ -135,13 +137,13 @@ def rounded_weights(
 ) -> dict[str, StoredTensor]:
     """Return the weights with another type than float32, rounded to that type but stored as float32.
 
-    kinds: types by transformers' names. Values are computed on access, which raises UserError for a weight that would
-    become infinite.
+    kinds: the types by transformers' names. Values are computed on access. The access raises UserError for a weight
+    that would become infinite.
     """
     assert isinstance(model, HfModel)
     rounded = {}
     for entry in SYSTEM.entries(model, {}):
-        if kinds[entry.theirs] != "F32" and not entry.part:  # one type for all matrices of a stack
+        if kinds[entry.theirs] != "F32" and not entry.part:  # all matrices of a stack have one type
             weight = weights[entry.ours]
             make = partial(_near, weight, kinds[entry.theirs], entry.theirs)
             rounded[entry.ours] = made_tensor(weight.shape, np.float32, make)
@@ -166,7 +168,7 @@ def _near(weight: StoredTensor, kind: str, name: str) -> Float32:
 def base_types(run: RunFolder, model: ModelConfig) -> dict[str, str]:
     """Return the type of each tensor in the transformers folder, as in the base; F32 if it is unknown.
 
-    run: the run with the files that came with the base.
+    run: the run that has the files of the base.
     """
     if not isinstance(model, HfModel):
         return {}

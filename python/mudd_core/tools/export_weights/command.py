@@ -31,12 +31,12 @@ from mudd_core.tools.export_weights.probe import difference, probe_logits
 
 
 def main(words: Sequence[str]) -> int:
-    """Run the command; return 1 and remove the folder if its logits differ from the run's."""
+    """Run the command. If the exported logits differ from the run's, remove the folder and return 1."""
     return by_ranks(words, Ranks())
 
 
 def require_ranks(words: Sequence[str], job: Sequence[str]) -> Callable[[int], None]:
-    """Raise UserError for wrong arguments; return a check that raises it if N ranks cannot read the run.
+    """Raise UserError for wrong arguments. Return a check that raises UserError if N ranks cannot read the run.
 
     job: as in ToolArguments.read.
     """
@@ -45,7 +45,7 @@ def require_ranks(words: Sequence[str], job: Sequence[str]) -> Callable[[int], N
 
 
 def by_ranks(words: Sequence[str], ranks: Ranks) -> int:
-    """Run the command on each rank of a job: the model is sharded, and rank 0 writes one tensor at a time."""
+    """Run the command on each rank of a job. The model is sharded, and rank 0 writes one tensor at a time."""
     from mudd_core.run.build.saved_model import model_of_run
 
     asked = ranks.together(lambda: Asked.of(words))
@@ -59,10 +59,10 @@ def by_ranks(words: Sequence[str], ranks: Ranks) -> int:
     precision = config.train.precision if own else "fp32"
     model, found = model_of_run(config, run, step, precision=precision, ranks=ranks)
     weights = stored_tensors(*_step_of(run, found))
-    if is_adapted := model.lora is not None:  # the checkpoint has adapters alone
+    if is_adapted := model.lora is not None:  # the checkpoint has only adapters
         weights = tensors_with_base(config, model, run, weights)
     is_cut, held = not model.store.holds_all, Held(model)
-    size = 4 * model.n_parameters  # bytes of the folder, which ranks of other nodes wait for
+    size = 4 * model.n_parameters  # bytes of the folder; ranks of other nodes wait until it is written
     watch = reader_watch(ranks, config, model.n_parameters)
     del model
     with watch.over(), watch.saving(found, size):
@@ -86,7 +86,7 @@ def _own(out: Export, held: Held) -> int:
         text = f"{_write_own(out, model, cut, digest)}; read again, its weights are the run's"
         try:
             if ranks.world > 1:
-                read_model(folder)  # which compares the hash
+                read_model(folder)  # read_model compares the hash
                 return text, 0.0
             return text, difference(probe_logits(Model.load(folder)), probe_logits(model))[0]
         except FormatError:

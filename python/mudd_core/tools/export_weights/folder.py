@@ -1,4 +1,4 @@
-"""Export of a model as a folder of an original program, which is loaded again to compare the logits."""
+"""Export a model as a folder of an original program. The folder is loaded again to compare the logits."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from mudd_core.tools.export_weights.template import Trained, with_trained
 if TYPE_CHECKING:
     from mudd_core.engine.model import Model
 
-OWN = "own"  # the weights by the model's own names, of any family
+OWN = "own"  # the weights under the model's own names, for any family
 
 
 def systems_of(config: Config) -> tuple[str, ...]:
-    """Return the programs that support the run's model, the most likely first; hf is transformers."""
+    """Return the programs that support the run's model, the most likely first. hf is transformers."""
     if own_family(config.model):
         return (OWN,)
     from mudd_core.interop import programs_with_weights
@@ -77,7 +77,7 @@ def _exported(
         with warnings.catch_warnings(record=True) as notes:
             warnings.simplefilter("always")
             settings, weights = interop.export_tensors(system, model, cut)
-    except ValueError as error:  # a family or a field that the other program does not have
+    except ValueError as error:  # the other program lacks a family or a field
         way_out = f"; --system={OWN} writes any model by its own names" if own_family(model.config) else ""
         raise UserError(f"[export] {error}{way_out}") from error
     for note in notes:
@@ -96,7 +96,7 @@ def _of_hugging_face(
 ) -> tuple[JsonObject, dict[str, bytes]]:
     """Return config.json and the tokenizer's files: the imported files if they still fit, else new ones.
 
-    came: the run that they were imported with. kept: the run's own tokenizer is exported. typed: the weights have the
+    came: the run that has the imported files. kept: the run's own tokenizer is exported. typed: the weights have the
     types of the imported files.
     """
     theirs, files = imported_settings(came, model.config), imported_tokenizer(came) if kept else {}
@@ -110,7 +110,7 @@ def _of_hugging_face(
 
 
 def _generation(tokenizer: Tokenizer) -> bytes:
-    """Return generation_config.json: generate() stops at EOS, and pads with it if there is no padding token."""
+    """Return generation_config.json. generate() then stops at EOS, and pads with EOS if there is no padding token."""
     ids = special_ids(tokenizer)
     padding = ids["eos_token_id"] if ids["pad_token_id"] is None else ids["pad_token_id"]
     return (json.dumps({**ids, "pad_token_id": padding}, indent=2) + "\n").encode()
@@ -120,9 +120,10 @@ def _generation(tokenizer: Tokenizer) -> bytes:
 class Beside:
     """The files that are written with the weights.
 
-    came: the run whose imported files are exported. tokenizer: saved as files if the imported ones do not fit. kept: it
-    is the run's own. kinds: safetensors types by tensor name; empty: all float32. card: the model card. trained: the
-    chat template of the run.
+    came: the run whose imported files are exported. tokenizer: saved as files if the imported ones do not fit. kept:
+    the tokenizer is the run's own. kinds: the safetensors types by tensor name; empty: all float32. card: the model
+    card.
+    trained: the chat template of the run.
     """
 
     came: RunFolder
@@ -134,7 +135,7 @@ class Beside:
 
 
 def carried_files(beside: Beside, model: ModelConfig) -> dict[str, bytes]:
-    """Return the imported files of the tokenizer, else new files from the run's tokenizer."""
+    """Return the imported files of the tokenizer, or else new files from the run's tokenizer."""
     files = imported_tokenizer(beside.came) if beside.kept else {}
     if not files and beside.tokenizer is not None:
         files = tokenizer_files(beside.tokenizer, model.max_seq_len)
@@ -189,7 +190,7 @@ def loaded_logits(
 ) -> Float32:
     """Return the logits of the probe ids by the model in a folder.
 
-    ranks: the model is sharded across them by the config's mesh; each makes this call. alive: called for each tensor.
+    ranks: the config's mesh shards the model across them; all make this call. alive: called for each tensor.
     """
     from mudd_core import interop
     from mudd_core.run.build.planned_model import spread_of
@@ -200,5 +201,5 @@ def loaded_logits(
         return spread_of(shape, config, ranks)
 
     again = interop.load_original(system, folder, folder, spread=spread, alive=alive)
-    ranks.barrier()  # ranks of a node may share the weights
+    ranks.barrier()  # wait, because ranks of a node may share the weights
     return probe_logits(again)

@@ -41,9 +41,9 @@ from mudd_core.tools.export_weights.template import Trained
 
 @dataclass(frozen=True)
 class Export:
-    """An export of a step's checkpoint; each method writes a folder, compares, and returns the exit code.
+    """An export of a step's checkpoint. Each method writes a folder, compares the logits, and returns the exit code.
 
-    weights: the run's weights by name, on disk. is_cut: the model is sharded across ranks. alive: a sign of life of a
+    weights: the run's weights by name, on disk. is_cut: the model is sharded across ranks. alive: the heartbeat of a
     rank, called for each tensor. Only one model is in memory at a time.
     """
 
@@ -71,7 +71,7 @@ class Export:
         spread = spread_of(shape, self.config, self.ranks)
         again = adapted_model(self.asked.folder, shape, kept, spread, self.alive)
         far, largest = self._difference(again, want)
-        if not far <= NEAR * largest:  # a NaN, too
+        if not far <= NEAR * largest:  # true for NaN too
             return self._differs(far)
         if not _is_there(base):
             self._note(
@@ -89,11 +89,14 @@ class Export:
         return self.said(text, "peft", "AutoPeftModelForCausalLM.from_pretrained({folder})")
 
     def merged(self, held: Held, systems: Sequence[str]) -> int:
-        """Export the whole model; adapters are added in fp32, and sums are rounded once to the types of the base."""
+        """Export the whole model.
+
+        Adapters are added in fp32, and the sums are rounded once to the types of the base.
+        """
         shape, want = held.model.config, probe_logits(held.model)
         plain, weights = self.plain(held)
         far, largest = self._difference(plain.model, want)
-        if not far <= NEAR * largest:  # a NaN, too
+        if not far <= NEAR * largest:  # true for NaN too
             return self._differs(far)
         kinds = base_types(carrier(self.run, self.config), shape) if systems == ("hf",) else {}
         if narrow := sorted(set(kinds.values()) - {"F32"}):
@@ -157,9 +160,9 @@ class Export:
         return 0
 
     def _difference(self, model: Model, want: Float32) -> tuple[float, float]:
-        """Return (largest difference, largest logit) of a model whose sums have another order than in `want`.
+        """Return (largest difference, largest logit) between a model and `want`, whose sums have another order.
 
-        If rounding decides between two experts of a token, only the other tokens are compared.
+        Tokens for which rounding decides between two experts are not compared.
         """
         got = probe_logits(model)
         far, largest = difference(got, want)
@@ -210,12 +213,12 @@ def _lora_text(model: Model) -> str:
 
 
 def _is_there(base: str) -> bool:
-    """Return whether a base that is a path exists; a hub name is not checked."""
+    """Return whether a base that is a path exists. A hub name is not checked."""
     return Path(base).is_dir() or not Path(base).is_absolute()
 
 
 def trained_template(config: Config, run: RunFolder, tokenizer: Tokenizer) -> Trained | None:
-    """Return the chat template that a run was trained with, if any."""
+    """Return the chat template that a run was trained with; None if there is none."""
 
     template = run_template(config, run, tokenizer)
     if template is None:

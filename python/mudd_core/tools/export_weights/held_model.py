@@ -1,4 +1,4 @@
-"""Models with given weights, possibly sharded across ranks, of which only one is in memory at a time."""
+"""Models with given weights, possibly sharded across ranks. Only one model is in memory at a time."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from mudd_core.config import LoraConfig, ModelConfig
 from mudd_core.engine.cut import Spread
 from mudd_core.engine.model import Model
 
-Alive: TypeAlias = Callable[[], None]  # a sign of life of a rank
+Alive: TypeAlias = Callable[[], None]  # the heartbeat of a rank
 
 
 class Held:
-    """The only reference to a model, so that dropping it frees the memory."""
+    """The only reference to a model. Dropping it frees the memory."""
 
     def __init__(self, model: Model) -> None:
         self._model: Model | None = model
@@ -34,7 +34,7 @@ class Held:
 
 
 def nothing() -> None:
-    """Do nothing: the sign of life of a process that is not watched."""
+    """Do nothing: the heartbeat of a process that is not watched."""
 
 
 def held_model(
@@ -46,7 +46,7 @@ def held_model(
 ) -> Model:
     """Build an fp32 model, one tensor at a time. weights: by mudd_core's names. lora: adapters, also in `weights`.
 
-    spread: how the model is sharded across ranks, which all make this call. alive: called for each tensor.
+    spread: the distribution of the model over ranks, which all make this call. alive: called for each tensor.
     """
     spread = spread or Spread()
     model = Model(
@@ -63,10 +63,10 @@ def held_model(
 
 
 def take_weights(model: Model, weights: Mapping[str, AnyTensor], alive: Alive = nothing) -> None:
-    """Set a model's weights by name; each rank sets its shard of sharded weights, so all ranks make this call."""
+    """Set a model's weights by name. Each rank sets its shard of sharded weights, so all ranks must make this call."""
     for name, tensor in weights.items():
         alive()
         if model.store.holds(0, name):
             model.set_parameter(name, np.asarray(tensor))
     if model.comm is not None:
-        model.comm.barrier()  # ranks of a node may share the weights
+        model.comm.barrier()  # wait, because ranks of a node may share the weights

@@ -1,4 +1,4 @@
-"""README.md of an exported folder: the model, its base, its training and its result."""
+"""README.md of an exported folder: the model, its base, its training and its results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mudd_core.run.store.tune_arguments import TuneArguments, field_text
 NAME = "README.md"
 WRITTEN = "written by mudd_core."  # in the card of every export
 _SECTIONS = ("tune", "lora", "optim", "train", "data", "loss")
-# Of this machine.
+# Fields with paths of this machine.
 _PLACES = ("data.path", "data.tokenizer", "data.cache_dir", "data.eval_path", "lora.start_from")
 
 
@@ -31,8 +31,8 @@ def model_card(
 ) -> bytes:
     """Return the model card of a step's checkpoint.
 
-    base: folder or name of the model that the run was tuned from, if any. `words`: arguments of the export. kind: the
-    end of the sentence `this folder is ...`.
+    base: folder or name of the model that the run was tuned from, if any. `words`: the arguments of the export. kind:
+    the end of the sentence `this folder is ...`.
     """
     library = "peft" if kind.startswith("an adapter") else "transformers"
     name = Path(base).name
@@ -56,7 +56,7 @@ def _fact(run: RunFolder, fact: str, what: str) -> str:
 
 
 def _data_hash(run: RunFolder, config: Config) -> str:
-    """Return the SHA-256 of the conversations' file, as by sha256sum; for several files their cache's fingerprint."""
+    """Return the SHA-256 of the conversations' file, like sha256sum; for several files, their cache's fingerprint."""
     hashes = hashes_of(local_root(config.data.cache_dir), f"chat-{data_fingerprint(facts_of(run))}")
     return f" (SHA-256 {hashes[0]})" if len(hashes) == 1 else _fact(run, DATA_FACT, "fingerprint")
 

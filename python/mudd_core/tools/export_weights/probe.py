@@ -9,8 +9,10 @@ from mudd_core.config import ModelConfig
 from mudd_core.config.families import mixture_of
 from mudd_core.engine.model import Model
 
-NEAR = 2.0**-12  # of the largest logit: rounding of the same sums in another order, through all layers
-# (sequences, positions): large enough that fp32 matmuls pack weights on use and keep no packed copies.
+NEAR = (
+    2.0**-12
+)  # fraction of the largest logit: rounding of the same sums in another order, through all layers
+# (sequences, positions), so large that fp32 matmuls pack weights on use and keep no packed copies.
 _SHAPE = (8, 32)
 
 
@@ -21,7 +23,7 @@ def probe_ids(model: ModelConfig) -> Int64:
 
 
 def probe_logits(model: Model) -> Float32:
-    """Return the logits of a model at the probe ids; the memory of the computation is freed."""
+    """Return the logits of a model for the probe ids, and free the memory of the computation."""
     found = model.logits(probe_ids(model.config))
     model.drop_plans()
     return found
@@ -35,7 +37,7 @@ def surely_routed(model: Model) -> Bool | None:
     """
     experts, ids = mixture_of(model.config), probe_ids(model.config)
     if experts is None or experts.capacity_factor > 0 or model.comm is not None:
-        return None  # a full expert passes tokens on; a sharded model has no router logits for all tokens
+        return None  # a full expert passes tokens on, and a sharded model has no router logits for all tokens
     sure = np.ones(ids.shape, np.bool_)
     for logits in model.capture(ids, "*.router.logits").values():
         ranked = np.sort(logits, axis=-1)

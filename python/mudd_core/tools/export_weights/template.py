@@ -16,7 +16,7 @@ _MAP = "special_tokens_map.json"
 
 @dataclass(frozen=True)
 class Trained:
-    """The template of a run. end, end_name: id and name of the end-of-turn token, or None and empty."""
+    """The template of a run. end, end_name: id and name of the end-of-turn token; None and empty without one."""
 
     template: ChatTemplate
     end: int | None = None
@@ -26,7 +26,7 @@ class Trained:
 def with_trained(files: Mapping[str, bytes], trained: Trained | None, eos_id: int) -> dict[str, bytes]:
     """Return the tokenizer's files with the trained template and end-of-turn token.
 
-    If the files already have both, they stay byte for byte. eos_id: of the tokenizer in the files.
+    If the files already have both, they stay byte for byte. eos_id: the EOS of the tokenizer in the files.
     """
     found = dict(files)
     if trained is None or CONFIG not in found:

@@ -62,7 +62,7 @@ def main(words: Sequence[str], *, is_base: bool = False) -> int:
     from mudd_core.tools.import_weights.start import first_parts, fits, narrow_kind
 
     with warnings.catch_warnings(), interop.what_fits():
-        warnings.simplefilter("ignore")  # this command is for files that are not mudd_core checkpoints
+        warnings.simplefilter("ignore")  # the warning about other tools' files does not apply to an import
         theirs = interop.read_original(args.system, settings, source)
         config = _config(args.system, theirs, workdir, rest)
         model = Model(theirs.config, booked_only=True)
@@ -105,12 +105,12 @@ def _parser() -> ToolArguments:
     return p
 
 
-# Names of the hub: org/model, gpt2.
+# Names of the Hugging Face Hub: org/model, gpt2.
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w-]*(\.[\w-]+)*/[A-Za-z0-9][\w.-]*|[A-Za-z0-9][\w-]*")
 
 
 def _require_source(typed: str, source: Path, *, has_settings: bool) -> None:
-    """Raise UserError if there is nothing to import; for a model's name, with the command that downloads it."""
+    """Raise UserError if there is nothing to import; for a model's name, the error has the download command."""
     if source.is_dir() or (source.exists() and has_settings):
         return
     if source.exists():
@@ -151,7 +151,7 @@ def _config(system: str, theirs: Theirs, workdir: Path, words: list[str]) -> Con
     return config
 
 
-# Settings of the original programs that name their dataset and tokenizer.
+# Settings of the original programs that name a dataset or a tokenizer.
 _TEXTS = ("hfds_identifier", "dataset_name", "dataset_type", "data_path")
 _TOKENIZERS = ("hftr_tokenizer_instance", "tokenizer_path", "tokenizer_type")
 
@@ -162,12 +162,12 @@ def _named(settings: Settings, names: Sequence[str], otherwise: str) -> str:
 
 
 def _vectors(model: Model) -> list[str]:
-    """Return the parameters that no run stores in 16 bits."""
+    """Return the parameters that are never stored in 16 bits."""
     return [name for name in model.store.names() if not model.store.describe(name)["may_be_narrow"]]
 
 
 def _require_free(run: RunFolder) -> None:
-    """Raise UserError if the folder has a run; an interrupted import may be repeated in its folder."""
+    """Raise UserError if the folder has a run. An interrupted import may be repeated in its folder."""
     if Checkpoints(run).steps():
         raise UserError(f"[import] {run} already contains checkpoints; type another --workdir")
     if run.holds_run and not is_unfinished_import(run):
@@ -181,14 +181,14 @@ def _save(
     tokenizer: Path | None,
     kept: Mapping[str, bytes],
 ) -> None:
-    """Write the folder of the run; it appears complete or not at all."""
+    """Write the folder of the run, which appears complete or not at all."""
     with FolderLock(run) as lock:
         _require_free(lock.folder)
         try:
             with staged(lock.folder) as stage:
                 _write(config, parts, stage, tokenizer, kept)
         except SaveError as error:
-            # The staging folder is gone, so the message names the folder that the user typed.
+            # The staging folder is gone, so the message names the folder that the user wrote.
             reason = str(error).replace(str(lock.folder.path / UNFINISHED), str(run))
             raise SaveError(
                 f"{reason}; nothing was imported; type the same command to start again"
@@ -236,7 +236,7 @@ def _copy(file: Path, to: Path) -> None:
 
 
 def _say_imported(config: Config, theirs: Theirs, run: RunFolder, parameters: int) -> None:
-    """Print what was imported, notes on what differs from the original, and commands that use the run."""
+    """Print the imported model, notes about differences from the original, and commands that use the run."""
     print(f"{config.model.family}, {parameters:,} parameters: {run.step_folder(0)}")
     rate = theirs.settings.get("attention_dropout")
     if isinstance(rate, int | float) and rate:

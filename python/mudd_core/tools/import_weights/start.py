@@ -1,6 +1,6 @@
 """The start of an imported run: its tokenizer and its first checkpoint.
 
-The tokenizer is the one of the folder or of --tokenizer, or the config's if its ids agree. The tensors of the
+The tokenizer comes from the folder, from --tokenizer, or from the config if its ids agree. The tensors of the
 checkpoint are converted one at a time, when they are written.
 """
 
@@ -45,7 +45,7 @@ def with_tokenizer(
     if file is not None and keeps_folder and needs_its_folder(file):
         return replace_path(config, "data.tokenizer", str((workdir / IMPORTED).resolve())), None
     config = replace_path(config, "data.tokenizer", name)
-    if file is None and not asked:  # its ids are bytes
+    if file is None and not asked:  # its ids are bytes, so there is no file
         config = replace_path(config, "data.recipe_tokenizer", "")
     return config, file
 
@@ -55,9 +55,10 @@ def _given_tokenizer(
 ) -> Path | None:
     """Return the tokenizer.json of the weights, None for bytes; raise UserError if it is missing or too large.
 
-    asked: of --tokenizer. is_base: for `tune`, which has no such option. keeps_folder: see with_tokenizer.
+    asked: the value of --tokenizer. is_base: the import is for `tune`, which has no such option. keeps_folder: as in
+    with_tokenizer.
     """
-    # The ids of another tokenizer would be noise to the model, so no default is assumed.
+    # The ids of another tokenizer would have no meaning for the model, so there is no default tokenizer.
     from mudd_core.data.tokenizers.tokenizer import ByteTokenizer, JsonTokenizer
 
     file = local(asked, "[import] --tokenizer") if asked else source / "tokenizer.json"
@@ -84,11 +85,11 @@ def _given_tokenizer(
 
 
 def _require_own_tokenizer(config: Config, asked: str | None, source: Path) -> None:
-    """UserError if data.tokenizer, which the arguments set, has other ids than the tokenizer of the weights."""
+    """Raise UserError if the arguments set a data.tokenizer with other ids than the tokenizer of the weights."""
     name = config.data.tokenizer
     file = str(local(asked, "[import] --tokenizer") if asked else source / "tokenizer.json")
     if asked != "bytes" and not Path(file).is_file():
-        return  # nothing to compare with
+        return  # there is nothing to compare with
     if name == TRAINED:
         raise UserError(
             f"[import] data.tokenizer: expected the tokenizer of the weights, {'bytes' if asked == 'bytes' else file}, "
@@ -101,7 +102,7 @@ def _require_own_tokenizer(config: Config, asked: str | None, source: Path) -> N
 
 
 def narrow_kind(source: Path) -> str:
-    """Return the 16-bit type that all matrices in the files have, by its safetensors name; empty if they differ."""
+    """Return the 16-bit type that all matrices in the files have, by safetensors name; empty if the types differ."""
     kinds = set(header_types(source).values())
     kind = kinds.pop() if len(kinds) == 1 else ""
     return kind if kind in NARROW else ""
@@ -110,7 +111,7 @@ def narrow_kind(source: Path) -> str:
 def fits(tensor: StoredTensor, kind: str) -> bool:
     """Return True if the 16-bit type `kind` represents the converted values exactly.
 
-    Reading them raises an error if one cannot be converted.
+    Raise an error if a value cannot be converted.
     """
     values = np.asarray(tensor)
     return bool(kind) and is_exact(values, kind)
@@ -121,7 +122,7 @@ def first_parts(
 ) -> list[StatePart]:
     """Return the state to save, one tensor at a time, with frozen matrices in the types of train.frozen_dtype.
 
-    found: the 16-bit type of each weight that it represents exactly, by name.
+    found: the 16-bit type that represents a weight exactly, by name of the weight.
     """
     model = Model(config.model, booked_only=True)
     types = frozen_types(model.store, config, found, resumed=False)
@@ -137,5 +138,5 @@ def first_parts(
 
 
 def _changed(before: StoredTensor, after: StoredTensor) -> int:
-    """Return the number of values that differ."""
+    """Return the number of values that differ between two tensors."""
     return int(np.count_nonzero(np.asarray(before) != float32_of(after)))

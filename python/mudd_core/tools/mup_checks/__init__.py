@@ -1,1 +1,1 @@
-"""Tests of a parametrisation over widths: coordinate check, wider is better, transfer of the learning rate."""
+"""Tests of a parametrization over widths: coordinate check, wider is better, transfer of the learning rate."""

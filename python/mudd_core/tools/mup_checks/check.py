@@ -2,9 +2,9 @@
 
 Coordinates: after 2 to 4 updates the slope of log2 mean|z(t) - z(0)| against log2 width is in [-0.1, 0.1] for every
 statistic of every block and for the logits, over all widths and seeds. The vocabulary is small (a chain over eight
-ids), because the scaling of updates is a limit of many channels and few directions, which narrow models reach only
-then. Wider is better: on one repeated batch, the loss of each width is at most the loss of the next narrower width plus
-two standard errors, at every step after warm-up.
+ids). The scaling of updates holds in the limit of many channels and few directions, and narrow models reach this limit
+only with a small vocabulary. Wider is better: on one repeated batch, the loss of each width is at most the loss of the
+next narrower width plus two standard errors, at every step after warm-up.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 
 
 STEPS = (2, 3, 4)
-_SHOWN = 12  # statistics of the table
+_SHOWN = 12  # statistics that the table shows
 BOUND = 0.1
-IDS, WINDOWS, LENGTH = 8, 8, 32  # of the coordinate check
-LEARNED_IDS, LEARNED_WINDOWS = 64, 4  # of the repeated batch
+IDS, WINDOWS, LENGTH = 8, 8, 32  # sizes of the coordinate check
+LEARNED_IDS, LEARNED_WINDOWS = 64, 4  # sizes of the repeated batch
 
 
 @dataclass(frozen=True)
 class Coordinates:
-    """Results of the coordinate check. changes: `<statistic>_<layer>` or logits -> [steps, widths, seeds]."""
+    """The results of the coordinate check. changes: `<statistic>_<layer>` or logits -> [steps, widths, seeds]."""
 
     widths: list[int]
     changes: dict[str, Array]
@@ -60,7 +60,7 @@ class Coordinates:
         return found
 
     def failures(self) -> list[tuple[str, int, float]]:
-        """Return (statistic, step, slope) outside the bound, worst first; slopes that are not finite are the worst."""
+        """Return (statistic, step, slope) outside the bound, worst first. Slopes that are not finite are the worst."""
         bad = [
             (name, step, slope)
             for (name, step), (slope, _) in self.slopes().items()
@@ -71,7 +71,7 @@ class Coordinates:
 
 @dataclass(frozen=True)
 class Wider:
-    """Losses [widths, seeds, steps] on one batch; the first `warmup` steps are ignored."""
+    """Losses [widths, seeds, steps] on one batch. The first `warmup` steps are ignored."""
 
     widths: list[int]
     losses: Array
@@ -112,7 +112,7 @@ class _Watch:
 
 
 def coordinates(members: Sequence[Config], seeds: int, unscaled: str = "") -> Coordinates:
-    """Train every width with every seed for four updates at its full rate, on the same tokens."""
+    """Train every width with every seed for four updates at its full learning rate, on the same tokens."""
     tokens = chain(IDS, STEPS[-1] + 1, WINDOWS, LENGTH)
     changes: dict[str, list[list[list[float]]]] = {}  # [widths][seeds][steps]
     for place, config in enumerate(members):
@@ -142,7 +142,7 @@ def wider(members: Sequence[Config], seeds: int, steps: int, unscaled: str = "")
 
 
 def report(members: Sequence[Config], found: Coordinates, learned: Wider | None, out: Path) -> int:
-    """Print the verdict and write the files to `out`; return 0 if both checks pass, else 1."""
+    """Print the result and write the files to `out`; return 0 if both checks pass, else 1."""
     out.mkdir(parents=True, exist_ok=True)
     widths = ", ".join(map(str, found.widths))
     config = members[0]

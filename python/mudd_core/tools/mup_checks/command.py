@@ -1,4 +1,4 @@
-"""The commands `mup check` and `mup transfer`: test if a rate transfers across widths, and find the best rate."""
+"""The commands `mup check` and `mup transfer`: test whether a rate transfers across widths, and find the best rate."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mudd_core.config.values import wholes
 from mudd_core.tools.mup_checks.family import at_widths, checked_family
 
 MOST_THREADS = 256
-_LOWEST, _HIGHEST = -126, 127  # exponents of the rates that fp32 has
+_LOWEST, _HIGHEST = -126, 127  # exponents of the smallest and the largest rate in fp32
 
 HELP = """Checks a parametrisation over widths.
 
@@ -123,7 +123,7 @@ def check(words: Sequence[str]) -> int:
 
 
 def transfer(words: Sequence[str]) -> int:
-    """Run `mup transfer`; return 0 when the table is complete, whatever its verdict."""
+    """Run `mup transfer`; return 0 when the table is complete, whatever the result is."""
     from mudd_core.tools.mup_checks import transfer as grid
 
     parser = _parser("transfer", grid.__doc__ or "", "mup/tiny.py", "128,256,512")

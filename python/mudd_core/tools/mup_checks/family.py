@@ -1,4 +1,4 @@
-"""A set of widths of one model: the fields that must be equal, and one short training of a width."""
+"""The widths of one model: the fields that must be equal, and one short training of a width."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mudd_core.config import Config, MupConfig, check_config
 if TYPE_CHECKING:
     from mudd_core.engine.model import Model
 
-FIXED = ("d_base", "d_head", "ff_multiple")  # the relative rule depends on these
+FIXED = ("d_base", "d_head", "ff_multiple")  # the relative rule depends on these fields
 
 
 def at_widths(config: Config, widths: Sequence[int]) -> list[Config]:
@@ -67,8 +67,8 @@ def train(
     """Train on tokens [steps, B, T + 1], one update for each step, and return the losses.
 
     Vocabulary and sequence length follow from the tokens. unscaled: matrices with this suffix keep the unscaled rate,
-    to test that the check fails. look: called with the number of updates and the model, before the first and after
-    each.
+    to test that the check fails. look: called with the number of updates and the model, before the first update and
+    after each.
     """
     from mudd_core.engine.engine import Engine
     from mudd_core.engine.model import Model

@@ -1,6 +1,7 @@
-"""Transfer of the learning rate (Yang et al. 2022): every width is trained at every rate of a grid of powers of two,
-and the best rates are compared with the narrowest width's. A finished run, whose folder contains done.txt, is not
-repeated. A stopped run resumes from its last checkpoint.
+"""Transfer of the learning rate (Yang et al. 2022).
+
+Every width is trained at every rate of a grid of powers of two. The best rates are compared with the narrowest width's.
+A finished run, whose folder contains done.txt, is not repeated. A stopped run resumes from its last checkpoint.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ from mudd_core.base.regular_files import read_text, write_text
 from mudd_core.base.show.chart import COLORS, Chart, axis
 from mudd_core.config import Config, config_hash
 
-Losses = dict[tuple[int, int], float]  # (width, exponent of the rate) -> validation loss, inf if it diverged
+Losses = dict[
+    tuple[int, int], float
+]  # (width, exponent of the rate) -> validation loss; inf if the run diverged
 
 
 def run_grid(members: Sequence[Config], exponents: Sequence[int], out: Path) -> Losses:
-    """Train the runs that are not done; print one line for each."""
+    """Train the runs that are not finished; print one line for each."""
     from mudd_core.run.loop import signals
 
     losses: Losses = {}
@@ -67,7 +70,7 @@ def run_once(config: Config, folder: Path) -> float:
 
 
 def _read_done(file: Path) -> tuple[str, str]:
-    """Return (hash of the config, loss as written) in the file; raise FormatError unless it has both."""
+    """Return (hash of the config, loss as a string) from the file; raise FormatError unless it has both."""
     try:
         config, text = read_text(file).split()
         float(text)
@@ -79,12 +82,15 @@ def _read_done(file: Path) -> tuple[str, str]:
 
 
 def best(losses: Losses, width: int, exponents: Sequence[int]) -> int:
-    """Return the exponent of the rate with the smallest loss at a width; for equal losses the smaller rate."""
+    """Return the exponent of the rate with the smallest loss at a width.
+
+    Among equal losses, the smaller rate is the best.
+    """
     return min(exponents, key=lambda exponent: (losses[width, exponent], exponent))
 
 
 def table(members: Sequence[Config], exponents: Sequence[int], losses: Losses) -> str:
-    """Return a table: width, loss at every rate, best rate, and if it equals the narrowest width's."""
+    """Return a table: width, loss at every rate, best rate, and whether it equals the narrowest width's."""
     widths = [member.model.d_model for member in members]
     first = best(losses, widths[0], exponents)
     lines = ["  width" + "".join(f"{f'2^{e}':>9}" for e in exponents) + "   argmin  transfer"]
@@ -96,7 +102,7 @@ def table(members: Sequence[Config], exponents: Sequence[int], losses: Losses) -
 
 
 def report(members: Sequence[Config], exponents: Sequence[int], losses: Losses, out: Path) -> str:
-    """Write transfer.txt, transfer.json and transfer.svg; return the table with the verdict."""
+    """Write transfer.txt, transfer.json and transfer.svg; return the table and the result."""
     widths = [member.model.d_model for member in members]
     found = {width: best(losses, width, exponents) for width in widths}
     transfers = len(set(found.values())) == 1

@@ -1,1 +1,1 @@
-"""Prediction of the cost of training on several machines (docs/scale.md)."""
+"""Predict the cost of training on several machines (docs/scale.md)."""

@@ -72,7 +72,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def _measured(asked: argparse.Namespace, config: Config, flops: float) -> tuple[float, str]:
-    """Return the seconds for a token on one node, and their origin."""
+    """Return the seconds per token on one node, and the source of this number."""
     given = [name for name in ("flops", "step_seconds", "workdir") if getattr(asked, name)]
     if len(given) > 1:
         names = " and ".join("--" + name.replace("_", "-") for name in given)

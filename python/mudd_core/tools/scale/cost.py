@@ -13,24 +13,24 @@ from dataclasses import dataclass
 
 GRADIENT_BYTES = 4  # bytes of a gradient element that nodes exchange
 WEIGHT_BYTES = 4  # bytes of a weight that a gather moves, in bf16 runs too
-BACKWARD = 2 / 3  # fraction of a step's time
-HIDDEN_UP_TO = 0.6  # largest ratio of communication time to computation time that a backward pass hides
-EXPERTS, STAGES, CONTEXT, TENSOR = 8, 4, 8, 4  # nodes in a group of each mesh axis
-MICRO_BATCHES = 8  # in a step of a pipeline
+BACKWARD = 2 / 3  # fraction of a step's time that the backward pass needs
+HIDDEN_UP_TO = 0.6  # largest ratio of communication time to computation time that a backward pass can hide
+EXPERTS, STAGES, CONTEXT, TENSOR = 8, 4, 8, 4  # nodes in a group, for each mesh axis
+MICRO_BATCHES = 8  # micro-batches in a step of a pipeline
 _STREAM = 4  # bytes of an element of the residual stream
-_TOTALS_BYTES = 8 / 4096  # bytes for each weight: one double for each block of the norm
+_TOTALS_BYTES = 8 / 4096  # bytes per weight: one double for each block of the norm
 
 
 @dataclass(frozen=True)
 class Network:
-    """The network between nodes. latency: seconds for a message. bandwidth: bytes/s of a node in each direction."""
+    """The network between nodes. latency: seconds per message. bandwidth: bytes/s of a node in each direction."""
 
     name: str
     latency: float
     bandwidth: float
 
     def rounds(self, nodes: int, count: float) -> float:
-        """Seconds of a reduce-scatter or all-gather of `count` bytes a node."""
+        """Return the seconds of a reduce-scatter or all-gather of `count` bytes per node."""
         return math.ceil(math.log2(nodes)) * self.latency + (nodes - 1) / nodes * count / self.bandwidth
 
 
@@ -38,10 +38,11 @@ class Network:
 class Training:
     """The inputs of the formulas: the model and its step on one node.
 
-    weights: trained parameters. last: parameters of the gradient that is finished last. flops: for a token. runs:
+    weights: trained parameters. last: parameters of the gradient that is finished last. flops: FLOPs per token. runs:
     micro-batches of a rank; messages overlap with the last backward and the first forward pass. experts: parameters in
-    experts. rows: bytes sent for a token's experts in all layers, both ways in both passes. passes, expert_passes:
-    bytes of dense and expert weights gathered in the forward and backward pass (mesh.zero=3). layers: of the model.
+    experts. rows: bytes that are sent for a token's experts in all layers, both ways in both passes. passes,
+    expert_passes: bytes of dense and expert weights that the forward and the backward pass gather (mesh.zero=3).
+    layers: number of layers.
     """
 
     weights: int
@@ -57,20 +58,20 @@ class Training:
 
 @dataclass(frozen=True)
 class Layout:
-    """The mesh. ranks: of a node. expert: mesh.expert; zero: mesh.zero."""
+    """The mesh. ranks: the ranks per node. expert: mesh.expert. zero: mesh.zero."""
 
     zero: int = 1
     expert: int = 1
     ranks: int = 1
 
     def group(self, nodes: int) -> int:
-        """Return the number of nodes that a group of expert ranks is on."""
+        """Return the number of nodes over which a group of expert ranks extends."""
         return min(nodes, max(1, self.expert // self.ranks))
 
 
 @dataclass(frozen=True)
 class Wire:
-    """Bytes that a node sends in a step, by purpose, as `comm.counters()` reports them."""
+    """The bytes that a node sends in a step, by purpose, as `comm.counters()` reports them."""
 
     sums: float
     gathers: float
@@ -78,7 +79,7 @@ class Wire:
 
 
 def wire(training: Training, tokens: float, nodes: int, layout: Layout = Layout()) -> Wire:
-    """Return the bytes that a node sends in a step with `tokens` of its tokens; embedding gradients are dense."""
+    """Return the bytes that a node with `tokens` tokens in a step sends. Embedding gradients are dense."""
     cut = (nodes - 1) / nodes
     dealt = training.experts if layout.expert > 1 else 0
     dense = training.weights - dealt
@@ -98,7 +99,10 @@ def wire(training: Training, tokens: float, nodes: int, layout: Layout = Layout(
 
 @dataclass(frozen=True)
 class Step:
-    """Seconds of a step by part. sums, gather, exchange, totals: whole; exposed: what computation does not cover."""
+    """Seconds of a step by part.
+
+    sums, gather, exchange, totals: the whole times. exposed: the part that does not overlap with computation.
+    """
 
     compute: float
     sums: float
@@ -118,13 +122,14 @@ class Step:
         return self.exposed / self.seconds
 
 
-_ROUNDS = 5  # messages that a layer of experts waits for in a graph run: how many rows, and two each way
+# messages that a layer of experts waits for in a graph run: one with the counts, and two in each direction
+_ROUNDS = 5
 
 
 def step(
     training: Training, tokens: float, speed: float, network: Network, nodes: int, layout: Layout = Layout()
 ) -> Step:
-    """Return the step of `nodes` nodes. tokens: of a node in a step. speed: FLOP/s of a node in such a step."""
+    """Return the step of `nodes` nodes. tokens: tokens of a node in a step. speed: FLOP/s of a node in such a step."""
     compute = training.flops * tokens / speed
     if nodes == 1:
         return Step(compute, 0.0, 0.0, 0.0, 0.0)
@@ -151,13 +156,13 @@ def step(
 
 
 def ratio(training: Training, tokens: float, speed: float, network: Network) -> float:
-    """Return communication over computation for data-parallel training on many nodes; the model size cancels."""
+    """Return communication over computation for data-parallel training on many nodes; the model size cancels out."""
     sent = (GRADIENT_BYTES + WEIGHT_BYTES) * training.weights / network.bandwidth
     return sent * speed / (training.flops * tokens)
 
 
 def least_tokens(training: Training, speed: float, network: Network) -> float:
-    """Return the tokens of a node and step at which the ratio is HIDDEN_UP_TO."""
+    """Return the tokens per node and step at which the ratio is HIDDEN_UP_TO."""
     return ratio(training, 1, speed, network) / HIDDEN_UP_TO
 
 
@@ -165,7 +170,7 @@ def least_tokens(training: Training, speed: float, network: Network) -> float:
 class Shape:
     """The sizes of a model that mesh axes shard.
 
-    experts: parameters in experts. chosen: experts of a token in each layer. key_width: of all key heads.
+    experts: parameters in experts. chosen: experts per token in each layer. key_width: the width of all key heads.
     """
 
     weights: int
@@ -179,7 +184,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis. ratio: seconds of communication over seconds of computation. hidden: they can overlap."""
+    """A mesh axis. ratio: seconds of communication over seconds of computation. hidden: both can overlap."""
 
     name: str
     built: bool
@@ -188,9 +193,9 @@ class Axis:
 
 
 def axes(shape: Shape, tokens: float, speed: float, network: Network) -> list[Axis]:
-    """Return the axes that apply to a model on many nodes, with `tokens` a step and one rank on each."""
+    """Return the axes that apply to a model on many nodes, with `tokens` tokens per step and one rank per node."""
     compute = shape.flops * tokens / speed
-    across = 1 / (network.bandwidth * compute)  # share of the computation for a byte
+    across = 1 / (network.bandwidth * compute)  # fraction of the computation time per byte
 
     def cut(count: int) -> float:
         return (count - 1) / count

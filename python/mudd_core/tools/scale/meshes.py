@@ -1,4 +1,4 @@
-"""The supported meshes of a cluster, ranked by predicted step and memory, and the best command (docs/scale.md)."""
+"""The supported meshes of a cluster, ranked by predicted step time and memory, and the best command (docs/scale.md)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from mudd_core.tools.scale import cost
 
 @dataclass(frozen=True)
 class Ranked:
-    """A mesh and the cost of its step. rank_bytes: with the program. sent: bytes of a node. fits: into a node."""
+    """A mesh and the cost of its step.
+
+    rank_bytes: includes the program. sent: bytes that a node sends. fits: into a node.
+    """
 
     choice: Choice
     rank_bytes: int
@@ -35,11 +38,12 @@ def ranked(
     program: int,
     node_memory: int,
 ) -> list[Ranked]:
-    """Rank the supported meshes: first those that fit, then the fastest, then those that send the least.
+    """Rank the supported meshes: first the ones that fit, then the fastest, then the ones that send the least.
 
-    Steps that are printed equal are equally fast, because communication hidden by computation costs nothing.
+    Step times that are equal when printed are equally fast, because communication that computation hides costs nothing.
 
-    tokens: of a node in a step. speed: FLOP/s of a node. program: bytes of a rank. node_memory: of a node; 0: any.
+    tokens: tokens of a node in a step. speed: FLOP/s of a node. program: bytes of the program per rank. node_memory:
+    bytes of a node; 0: unlimited.
     """
     place, found = plan.place, list[Ranked]()
     nodes = place.nodes

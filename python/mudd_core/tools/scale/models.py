@@ -40,14 +40,14 @@ def _gathered(config: Config, model: ModelConfig) -> dict[bool, tuple[float, flo
 
 
 def training_of(config: Config, model: ModelConfig) -> Training:
-    """Return the step of a config. model: with its vocabulary size."""
+    """Return the training step of a config. model: the model's config with its vocabulary size."""
     weights, last = _weights(config, model), model.vocab_size * model.d_model
     flops = flops_per_token(model, model.vocab_size, config.train.seq_len)
     gathered, mixture = _gathered(config, model), mixture_of(model)
     rows = 0.0
     if mixture:
-        out = 2 if config.train.precision == "bf16" else 4  # rows go forward in the type of the matmul
-        a_row = mixture.d_model * (out + 3 * 4) + 2 * 4  # plus its gate and the gradient of the gate
+        out = 2 if config.train.precision == "bf16" else 4  # token rows go forward in the type of the matmul
+        a_row = mixture.d_model * (out + 3 * 4) + 2 * 4  # plus the gate and its gradient
         rows = mixture.n_layer * mixture.top_k * a_row
     return Training(
         weights,

@@ -11,8 +11,8 @@ from mudd_core.base.paths import local
 from mudd_core.tools.commbench import FILE
 from mudd_core.tools.scale.cost import Network
 
-# Assumed bandwidth of bulk transfers over TCP. The latency includes 0.3 ms of our exchange (commbench, two processes on
-# one machine), because the communication thread sleeps between polls.
+# Assumed bandwidth of bulk transfers over TCP. The latency includes 0.3 ms of mudd_core's exchange (commbench, two
+# processes on one machine), because the communication thread sleeps between polls.
 _LATENCY = 330e-6
 ASSUMED = {
     "1g": Network("1 Gb/s", _LATENCY, 0.12e9),
@@ -22,7 +22,7 @@ ASSUMED = {
 }
 
 
-# 25g, 25G, 25GbE, 25 Gb/s, 25Gbit; not GB, which are bytes.
+# Accepts 25g, 25G, 25GbE, 25 Gb/s and 25Gbit, but not GB, which means bytes.
 _SPELLING = re.compile(r"(\d+) ?[gG]([bB][eE]|b(it|ps|/s|it/s)?)?")
 
 

@@ -10,7 +10,7 @@ from mudd_core.tools.scale.cost import Shape, Training, axes, bubble, least_toke
 from mudd_core.tools.scale.models import shape_of, training_of
 from mudd_core.tools.scale.networks import ASSUMED
 
-# A config of each family, with experts and without.
+# Configs of each family, with and without experts.
 FAMILIES = (
     ("Transformer++", "tiny.py"),
     ("muP", "mup/tiny.py"),
@@ -31,7 +31,7 @@ AXES: dict[str, tuple[str, ...]] = {
     "tensor": ("mesh.tensor=2",),
 }
 _SMALL = ("train.batch_size=8", "train.logical_shards=8", "train.micro_batch_size=0")
-# FLOP/s of a training step: estimates, except for the first, which was measured.
+# FLOP/s of a training step. The first was measured; the others are estimates.
 NODES = (
     ("2 cores, AVX2", 0.15e12, ("1g", "10g")),
     ("64 cores, AVX-512, fp32", 4e12, ("10g", "25g", "100g")),
@@ -51,7 +51,7 @@ MODELS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("1.4B", "muddformer/1_4b.py", ()),
     ("8x7B", "mixtral/mixtral87.py", ()),
 )
-# Model, node and network of a column, and thousands of tokens per node and step.
+# Model, nodes and network of a column, and thousands of tokens per node and step.
 COLUMNS = (("55M", 1, "10g", 16), ("1.4B", 1, "25g", 8), ("1.4B", 2, "10g", 16), ("8x7B", 1, "10g", 8))
 
 
@@ -66,7 +66,7 @@ def cell(config: str, axis: str) -> str:
 
 
 def axis_tables() -> str:
-    """Return two tables in Markdown: the axes of each family, and the meshes that are refused.
+    """Return two Markdown tables: the axes of each family, and the meshes that are rejected.
 
     Families with equal axes share a row. The checks of the meshes decide.
     """

@@ -16,15 +16,15 @@ from mudd_core.tools.scale.cost import axes
 from mudd_core.tools.scale.meshes import lines, ranked
 from mudd_core.tools.scale.models import shape_of
 
-_WORTH = 0.7  # fraction of linear speedup; below it more nodes are not advised
+_WORTH = 0.7  # fraction of linear speedup below which more nodes are not recommended
 
 
 @dataclass(frozen=True)
 class Cluster:
     """The requested nodes, each with `ranks` ranks. source: describes the origin of `speed`.
 
-    program: bytes of the program in a rank. memory: bytes of a node; 0: any. config, `words`: as typed, for the command
-    of the best mesh.
+    program: bytes of the program per rank. memory: bytes of a node; 0: unlimited. config, `words`: as the user wrote
+    them, for the command of the best mesh.
     """
 
     nodes: int
@@ -39,7 +39,7 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Row:
-    """The prediction for a number of nodes. efficiency: tokens/s compared with nodes that send no messages."""
+    """The prediction for a number of nodes. efficiency: tokens/s relative to nodes that send no messages."""
 
     nodes: int
     batch: int
@@ -52,7 +52,7 @@ class Row:
 def report(
     config: Config, shape: ModelConfig, training: cost.Training, network: cost.Network, cluster: Cluster
 ) -> str:
-    """Return a row for each power of two of nodes, the best one, and the traffic of every axis."""
+    """Return a row for each power of two of nodes, the best row, and the traffic of every axis."""
     _require_world(config, cluster)
     found = (_row(config, shape, training, network, cluster, nodes) for nodes in _counts(cluster.nodes))
     rows = [row for row in found if row is not None]
@@ -110,7 +110,7 @@ def _of_nodes(count: int) -> str:
 
 
 def _require_world(config: Config, cluster: Cluster) -> None:
-    """Raise UserError if no batch and no number of shards is possible for this number of ranks."""
+    """Raise UserError if this number of ranks allows no batch size and no number of shards."""
     world = cluster.nodes * cluster.ranks
     if config.mesh.any_world or world == _power_from(world):
         return
@@ -128,7 +128,7 @@ def _power_from(count: int) -> int:
 
 
 def _counts(nodes: int) -> list[int]:
-    """Return 1, 2, 4 and so on, and the requested number of nodes."""
+    """Return 1, 2, 4 and so on up to the requested number of nodes, which is the last."""
     return sorted({1 << power for power in range(nodes.bit_length())} | {nodes})
 
 
@@ -160,7 +160,7 @@ def _row(
 
 
 def _on(config: Config, world: int) -> Config:
-    """Return the config with at least the sequences and shards that `world` ranks need."""
+    """Return the config with at least as many sequences and shards as `world` ranks need."""
     train = config.train
     batch = max(train.batch_size, world)
     shards = max(train.logical_shards, _power_from(world))
@@ -181,7 +181,7 @@ def _line(row: Row, length: int, ranks: int) -> str:
 
 
 def _advice(rows: list[Row], config: Config, least: float, tokens: float) -> list[str]:
-    """Return the largest efficient number of nodes, and the time split of the last row."""
+    """Return the largest efficient number of nodes, and the parts of the last row's time."""
     worth = [row for row in rows if row.efficiency >= _WORTH]
     last, length = rows[-1], config.train.seq_len
     text = [
