@@ -7,7 +7,7 @@ import os
 
 
 class ShownInOneLine(Exception):
-    """The base of errors whose message says what to do: a notebook shows it without the traceback."""
+    """The base of errors whose message names the remedy: a notebook shows it without the traceback."""
 
     def _render_traceback_(self) -> list[str]:
         """Return the lines that IPython shows."""

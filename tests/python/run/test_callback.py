@@ -27,7 +27,7 @@ SMALL = {
 @pytest.fixture
 def config(tmp_path: Path) -> Config:
     text = tmp_path / "text.txt"
-    text.write_text("some words of a text " * 400)
+    text.write_text("the cat sat on the mat " * 400)
     found: Config = mc.load_config("tiny.py").replace({**SMALL, "data.path": str(text)})
     return found
 

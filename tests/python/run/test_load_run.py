@@ -242,8 +242,8 @@ def test_a_stream_yields_the_text_and_shows_it(trained: TinyRun) -> None:
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [
-        ([[1, 2]], {}, "expected text or a list of texts, got a value of type int"),
-        ([3], {}, "expected text or a list of texts, got a value of type int"),
+        ([[1, 2]], {}, "expected a string or a list of strings, got a value of type int"),
+        ([3], {}, "expected a string or a list of strings, got a value of type int"),
         ([["a", "b"]], {"stream": True}, "expected one prompt, got a list"),
         (["a"], {"max_new_tokens": 3}, r"type generate\(prompt, max_tokens=100\)"),
         (["a"], {"tokens": 3}, "the arguments are prompt, stream, max_tokens"),
