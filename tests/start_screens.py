@@ -53,6 +53,8 @@ _MASKS = (
     (r"but .* leaves", "but ... leaves"),
     (r"; set train\.batch_size.*", "; set ..."),
     (r"^warning: .* cores?, which is slower.*\n", ""),
+    (r"^note: other processes take .*\n", ""),
+    (r"^(data|setting) .* (\d+ %|\(\d+ s\))\n", ""),  # of a slow machine
 )
 
 

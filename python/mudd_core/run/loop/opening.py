@@ -22,6 +22,7 @@ from mudd_core.run.loop.session import Session
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.records.facts import DATA_FACT, data_fingerprint
 from mudd_core.run.records.journal import Journal, Listener
+from mudd_core.run.report.busy import BusyNotes
 from mudd_core.run.report.history import History
 from mudd_core.run.report.progress import Progress
 from mudd_core.run.report.screen import Screen
@@ -79,7 +80,8 @@ def open_run(
     if not fingerprint:  # true at the first start, at which train.epochs becomes train.steps
         config = _kept(with_steps(config, None, ranks), store)
     journal = Journal(history)
-    screen = Screen(progress or Progress(quiet=True), config.train, waits=has_own_start(config))
+    busy = BusyNotes(alone=ranks.world == 1)
+    screen = Screen(progress or Progress(quiet=True), config.train, waits=has_own_start(config), busy=busy)
     if ranks.first:
         journal.add(screen, *(store.logs.listeners(config) if store is not None else ()))
     opened.callback(lambda: journal.closed())

@@ -17,8 +17,11 @@ ESSENTIAL = 4
 KEPT_EVERY = 10  # a terminal keeps every tenth logged line in its scrollback
 
 
-def step_fields(row: Mapping[str, Any], steps: int, seconds_left: float) -> list[str]:
-    """Return the progress line of an update as fields, the most important first. ETA is 0 after the last step."""
+def step_fields(row: Mapping[str, Any], steps: int, seconds_left: float, note: str = "") -> list[str]:
+    """Return the progress line of an update as fields, the most important first. ETA is 0 after the last step.
+
+    note: one more field after these.
+    """
     loss = row["loss"]
     alarms = row.get("expert_alarms", [])
     more = f" and {len(alarms) - 2} more" if len(alarms) > 2 else ""
@@ -27,6 +30,7 @@ def step_fields(row: Mapping[str, Any], steps: int, seconds_left: float) -> list
         f"loss {loss:.4f}",
         f"{row['tokens_per_second']:,.0f} tok/s",
         f"ETA {duration(seconds_left if row['step'] != steps else 0)}",
+        *([note] if note else []),
         *([f"alarm: {', '.join(alarms[:2])}{more}"] if alarms else []),
         f"{100 * row['peak_share']:.0f}% of peak",
         f"grad {row['grad_norm']:.3g}",

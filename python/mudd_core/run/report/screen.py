@@ -18,13 +18,16 @@ from mudd_core.checkpoint import Checkpoint
 from mudd_core.config import Difference, TrainConfig
 from mudd_core.run.records.events import BatchSums, Rewind, Sample, StepRecord, Summary, Validation
 from mudd_core.run.records.journal import Listener
+from mudd_core.run.report.busy import BusyNotes
 from mudd_core.run.report.progress import Progress, ValidationLine, step_fields
 
 
 class Screen(Listener):
     """A listener that prints. Lines before `opened` are delayed, so that an error at the start is printed alone."""
 
-    def __init__(self, progress: Progress, train: TrainConfig, *, waits: bool) -> None:
+    def __init__(
+        self, progress: Progress, train: TrainConfig, *, waits: bool, busy: BusyNotes | None = None
+    ) -> None:
         self._warned: set[str] = set()
         self._progress, self._steps = progress, train.steps
         self._beside: Progress | None = (
@@ -32,6 +35,7 @@ class Screen(Listener):
         )
         self._ours = True  # False if a program's log style prints the steps
         self._waiting: list[Callable[[], None]] | None = [] if waits else None
+        self._busy = None if progress.quiet else busy
         self._validation: ValidationLine | None = None
         self._first: Waiting | None = None  # the line while the first update takes long
 
@@ -77,6 +81,8 @@ class Screen(Listener):
         self._steps = train.steps
 
     def began(self, step: int, documents: tuple[int, int]) -> None:
+        if self._ours and self._busy is not None and (note := self._busy.at_start()):
+            self.said(note)
         if not self._progress.quiet and step < self._steps:
             self._first = Waiting(f"step {step + 1}: the first one plans the graph and touches its memory")
 
@@ -84,7 +90,10 @@ class Screen(Listener):
         self._end_first()
 
     def took_step(self, record: StepRecord, *, logged: bool, seconds_left: float) -> None:
-        fields = step_fields(record.row(), self._steps, seconds_left)
+        note = ""
+        if self._busy is not None:
+            note = self._busy.at_step(record, logged=logged, live=self._progress.live)
+        fields = step_fields(record.row(), self._steps, seconds_left, note)
         if self._ours:
             self._progress.step(fields, logged=logged)
         elif self._beside is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,9 +13,11 @@ from mudd_core import _core
 from mudd_core.base.errors import UserError
 from mudd_core.base.surroundings import is_rank, launcher_number, require_levels, require_one_process
 from mudd_core.run.build.start_warnings import of_level, of_threads
+from mudd_core.run.ranks.other_load import OtherLoad, competing_text
 from mudd_core.run.ranks.rank_cores import usable_cores, widen_binding
 from mudd_core.tools.doctor import Finding, Level, from_message
 
+_LOAD_SECONDS = 0.5  # of the measurement of other processes
 MAPS = Path("/proc/self/maps")
 _RUNTIME = re.compile(r"/lib(gomp|iomp5|omp)[-.\w]*\.so[.\d]*$")
 
@@ -63,6 +66,7 @@ def cores(place: Path) -> Iterator[Finding]:
             f"OMP_NUM_THREADS: expected whole numbers from 1, got '{text}', which is ignored",
             f"export OMP_NUM_THREADS={usable}",
         )
+    yield from _others(threads)
     for warning in of_threads(threads):
         yield from_message(Level.WARNING, warning)
     if threads < usable:
@@ -71,6 +75,14 @@ def cores(place: Path) -> Iterator[Finding]:
             f"{threads} thread{'s' * (threads > 1)} leave{'s' * (threads == 1)} cores idle, {usable} are usable",
             f"set train.threads={usable}, or export OMP_NUM_THREADS={usable}",
         )
+
+
+def _others(threads: int) -> Iterator[Finding]:
+    """Yield a warning if other processes need the cores of this process."""
+    load = OtherLoad()
+    time.sleep(_LOAD_SECONDS)
+    if text := competing_text(load.take(), load.cores, threads):
+        yield Finding(Level.WARNING, text, "end them (top shows them), or train when they have ended")
 
 
 def _launcher() -> Iterator[Finding]:
