@@ -37,7 +37,7 @@ def activation(x: Array, *, activation: str = 'gelu_tanh') -> Float32:
     """y = act(x), element by element.
 
     Options:
-        activation: function; those after squared_relu as in jax.nn. Values: none, silu, gelu_tanh, gelu_erf, relu, squared_relu, relu6, sigmoid, tanh, softplus, log_sigmoid, soft_sign, leaky_relu, hard_sigmoid, hard_silu, hard_tanh, elu, selu, squareplus, mish, sparse_plus, sparse_sigmoid."""
+        activation: function; the functions after squared_relu are as in jax.nn. Values: none, silu, gelu_tanh, gelu_erf, relu, squared_relu, relu6, sigmoid, tanh, softplus, log_sigmoid, soft_sign, leaky_relu, hard_sigmoid, hard_silu, hard_tanh, elu, selu, squareplus, mish, sparse_plus, sparse_sigmoid."""
 @overload
 def activation(x: Given, *, activation: str = 'gelu_tanh') -> Tensor: ...
 @overload
@@ -61,22 +61,23 @@ def add_backward(dy: Given, a: Given, b: Given) -> tuple[Float32, Float32]:
 def attention(q: Array, k: Array, v: Array, segments: Array | None = None, key_mask: Array | None = None, k_cache: Array | None = None, v_cache: Array | None = None, *, n_head: int = 0, n_kv_head: int = 0, scale: float = 0.0, causal: bool = True, window: int = 0, activation: str = 'softmax', divisor: int = 0, eps: float = 1e-05, ring: bool = False, dropout: float = 0.0, purpose: str = 'dropout') -> Float32:
     """softmax(scale q k^T + mask) v by tiles, never T x T (Dao et al. 2022).
 
-    q [B, T, H*hd], k and v [B, T, G*hd]; head h reads group h // (H / G). segments and key_mask int32 [B, T]: a
-    query sees keys of its own segment whose mask is 1, and none after itself if causal. window: only itself and the
-    window - 1 keys before it; tiles outside are left out. A row that sees nothing gives zeros. k_cache, v_cache [B, G, Tmax, hd]: decoding; the keys and values of this call are stored after the
-    cached ones (scopes.cached(length) says how many those are), and all of them are seen. dropout: where gradients are
-    wanted, a probability is zero with this chance, else divided by 1 - dropout.
-    activation of the scores s: softmax; sqrelu relu(s)^2 / divisor; elu (elu(s) + 1) / divisor; norm_sqrelu and
-    norm_elu the same over (eps + their sum over the visible keys) (docs/maths/mup.md, 1.2).
+    q [B, T, H*hd], k and v [B, T, G*hd]; head h reads group h // (H / G). segments and key_mask are int32 [B, T]: a
+    query sees keys of its own segment whose mask is 1, and no later keys if causal. With window, a query sees only
+    itself and the window - 1 keys before it; other tiles are skipped. The output of a query without visible keys is 0.
+    k_cache, v_cache [B, G, Tmax, hd]: caches for decoding. The keys and values of this call are stored after the cached
+    ones, and the query sees all of them; scopes.cached(length) sets the number of cached positions. dropout: if
+    gradients are computed, a probability is set to 0 with this probability, else divided by 1 - dropout.
+    activation of the scores s: softmax; sqrelu = relu(s)^2 / divisor; elu = (elu(s) + 1) / divisor. norm_sqrelu and
+    norm_elu divide by eps + their sum over the visible keys instead (docs/maths/mup.md, 1.2).
 
     Options:
         n_head: heads of q; 0: the third of its four axes. Values: at least 0.
         n_kv_head: heads of k and v; 0: n_head. Values: at least 0.
         scale: factor of the scores; 0: 1 / sqrt(hd). Values: a number >= 0.
-        causal: no query sees a key after itself.
+        causal: a query sees no later keys.
         window: keys that a query sees, itself included; 0: all. Values: at least 0.
         activation: function of the scores. Values: softmax, sqrelu, elu, norm_sqrelu, norm_elu.
-        divisor: of sqrelu and elu; 0: T. Values: at least 0.
+        divisor: divisor of sqrelu and elu; 0: T. Values: at least 0.
         eps: added to the sum of norm_sqrelu and norm_elu. Values: a number >= 0.
         ring: a token after Tmax others replaces the oldest one in the cache.
         dropout: probability of dropping a score. Values: a number in [0, 1).
@@ -91,12 +92,12 @@ def attention_backward(do: Given, q: Given, k: Given, v: Given, segments: Given 
 
 @overload
 def cross_entropy(h: Array, head: Array, targets: Array, bias: Array | None = None, *, chunk_bytes: int = 16777216) -> tuple[Float64, Float64, Float32]:
-    """Unembedding, softmax and loss in one: (loss float64 [S], counted float64 [S], guessed).
+    """Fused unembedding, softmax and loss: (loss float64 [S], counted float64 [S], guessed).
 
     h [B, T, D], head [V, D], targets int32 [B, T]; a negative target is ignored. bias [V] is added to the logits. loss
-    is the sum of nats of each shard, counted the number of its targets. All logits never exist at once. guessed
-    float32 [B, 2]: the targets of each sample that have the largest logit (the first of equal ones), and their
-    fraction of its counted targets.
+    is the sum of nats of each shard, counted the number of its targets. The logits are computed in chunks. guessed
+    float32 [B, 2] is the number of correct predictions of each sample, and their fraction of its counted targets. A
+    prediction is the largest logit (the first of equal ones).
 
     Options:
         chunk_bytes: bytes of logits that exist at once. Values: at least 1."""
@@ -112,13 +113,13 @@ def cross_entropy_backward(dloss: Given | None | tuple[Given | None, ...], h: Gi
 
 @overload
 def depth_mix(bias: Array, w1: Array | None = None, w2: Array | None = None, generator_gain: Array | None = None, gain_0: Array | None = None, gain_1: Array | None = None, gain_2: Array | None = None, gain_3: Array | None = None, newest: Array | None = None, *states: Array, direct: bool = False, post_norm: bool = False, activation: str = 'gelu_tanh', eps: float = 1e-06, norm_eps: float = 1e-06) -> Float32 | tuple[Float32, ...]:
-    """C streams as weighted sums of l earlier states, the weights made per token.
+    """C streams as weighted sums of l earlier states, with weights for each token.
 
     Xiao et al. 2025, MUDDFormer.
-    states: l arrays [..., D]; X = newest where given, else the last of them. With w1 [D, K] and w2 [K, C*l] the
-    weights are A = act(rms(X; generator_gain) w1) w2 + bias, column c*l + j for stream c and state j; without, A =
-    bias [C, l]. Stream c = sum_j A[c, j] states[j] (+ X if direct), then rms-normalized with gain_c [D] where given
-    (leading streams only). C is 1 to 4; returns one array for C = 1, else a tuple.
+    states: l arrays [..., D]; X is newest, or the last state if newest is absent. With w1 [D, K] and w2 [K, C*l] the
+    weights are A = act(rms(X; generator_gain) w1) w2 + bias, with column c*l + j for stream c and state j. Without them
+    A = bias [C, l]. Stream c is sum_j A[c, j] states[j] (+ X if direct). If gain_c [D] is passed, the stream is then
+    rms-normalized; only leading streams can have a gain. C is 1 to 4; the result is one array for C = 1, else a tuple.
 
     Options:
         direct: add X to each stream.
@@ -140,11 +141,11 @@ def depth_mix_backward(dy: Given | tuple[Given | None, ...], bias: Given, w1: Gi
 def dropout(x: Array, residual: Array | None = None, *, rate: float = 0.0, purpose: str = 'dropout') -> Float32:
     """y = residual + m x / (1 - rate) (Srivastava et al. 2014), m one with probability 1 - rate, else zero.
 
-    x and residual [B, T, D]. Only where a gradient of x is wanted; elsewhere y = residual + x. The draws depend on
-    seed, `purpose`, step, sample, position and channel alone.
+    x and residual are [B, T, D]. If no gradient of x is computed, y = residual + x. The random draws depend only on
+    seed, `purpose`, step, sample, position and channel.
 
     Options:
-        rate: probability of dropping a number. Values: a number in [0, 1).
+        rate: probability of dropping an element. Values: a number in [0, 1).
         purpose: key of the random draws."""
 @overload
 def dropout(x: Given, residual: Given | None = None, *, rate: float = 0.0, purpose: str = 'dropout') -> Tensor: ...
@@ -160,12 +161,12 @@ def dropout_backward(dy: Given, x: Given, residual: Given | None = None, *, rate
 def embedding(ids: Array | None = None, table: Array | None = None, residual: Array | None = None, *, positions: bool = False, sinusoids: int = 0) -> Float32:
     """y = table[ids] (+ residual). ids int32 [B, T], table [V, D].
 
-    positions: the row of a token is its position t. sinusoids: row p holds sin(p w) then cos(p w), w from 1 down to
-    1/10000 in equal ratios (Vaswani et al. 2017), as wide as the residual.
+    positions: use the position t as the row of a token. sinusoids: row p is sin(p w), then cos(p w), with w from 1 down
+    to 1/10000 in equal ratios (Vaswani et al. 2017) and the width of the residual.
 
     Options:
-        positions: no ids: the row of a token is its position.
-        sinusoids: rows of sines and cosines, in place of a table. Values: 0 to 16777215."""
+        positions: without ids: the row of a token is its position.
+        sinusoids: number of rows of sines and cosines, which replace the table. Values: 0 to 16777215."""
 @overload
 def embedding(ids: Given | None = None, table: Given | None = None, residual: Given | None = None, *, positions: bool = False, sinusoids: int = 0) -> Tensor: ...
 @overload
@@ -193,12 +194,12 @@ def grouped_gemm(x: Array, gates: Array, experts: Array, gate: Array, up: Array,
     """y = residual + sum over a token's slots of gates (act(x gate_e) * (x up_e)) down_e.
 
     All experts in one call.
-    x [B, T, D], gates and experts (int32, -1 = none) [B, T, k] as moe_route gives them, gate and up [E, D, F], down
-    [E, F, D]. Tokens are sorted by expert inside; experts may be empty or hold all of them.
+    x [B, T, D]; gates and experts (int32, -1 = none) [B, T, k] from moe_route; gate and up [E, D, F]; down [E, F, D].
+    The op sorts tokens by expert. An expert may have no tokens or all of them.
 
     Options:
         activation: function of the gate. Values: none, silu, gelu_tanh, gelu_erf, relu, squared_relu.
-        full_drop: what a token without an expert adds: x, or nothing. Values: passthrough, zero.
+        full_drop: result for a token without an expert: x, or zero. Values: passthrough, zero.
         packed_at_once: bytes of weights that are packed at once. Values: at least 0."""
 @overload
 def grouped_gemm(x: Given, gates: Given, experts: Given, gate: Given, up: Given, down: Given, residual: Given | None = None, *, activation: str = 'silu', full_drop: str = 'passthrough', packed_at_once: int = 268435456) -> Tensor: ...
@@ -235,7 +236,7 @@ def linear(x: Array, w: Array, bias: Array | None = None, residual: Array | None
     Options:
         activation: function of x w + bias. Values: none, silu, gelu_tanh, gelu_erf, relu, squared_relu.
         transposed: w is [N, K].
-        full_precision: y stays fp32 in a bf16 graph, as it does with a residual."""
+        full_precision: y stays fp32 in a bf16 graph, as with a residual."""
 @overload
 def linear(x: Given, w: Given, bias: Given | None = None, residual: Given | None = None, *, activation: str = 'none', transposed: bool = False, full_precision: bool = False) -> Tensor: ...
 @overload
@@ -248,13 +249,13 @@ def linear_backward(dy: Given, x: Given, w: Given, bias: Given | None = None, re
 def lora(x: Array, w: Array, a: Array, b: Array, bias: Array | None = None, residual: Array | None = None, *, scale: float = 1.0, rate: float = 0.0, purpose: str = 'lora') -> Float32:
     """y = x w + scale (d x) a b + bias + residual (Hu et al. 2021): a matrix and its low-rank adapter.
 
-    x [..., K], w [K, N], a [K, rank], b [rank, N], bias [N], residual like y. d drops numbers of x with probability
-    `rate` and divides the others by 1 - rate, only where a gradient of a is wanted; the draws depend on seed, `purpose`,
-    step, sample, position and channel alone.
+    x [..., K], w [K, N], a [K, rank], b [rank, N], bias [N]; residual has the shape of y. d is dropout: it drops
+    elements of x with probability `rate` and divides the others by 1 - rate, if a gradient of a is computed. The random
+    draws depend only on seed, `purpose`, step, sample, position and channel.
 
     Options:
-        scale: factor of what the adapter adds (alpha / rank). Values: a finite number.
-        rate: probability of dropping a number of x. Values: a number in [0, 1).
+        scale: factor of the adapter's output (alpha / rank). Values: a finite number.
+        rate: probability of dropping an element of x. Values: a number in [0, 1).
         purpose: key of the random draws."""
 @overload
 def lora(x: Given, w: Given, a: Given, b: Given, bias: Given | None = None, residual: Given | None = None, *, scale: float = 1.0, rate: float = 0.0, purpose: str = 'lora') -> Tensor: ...
@@ -269,13 +270,13 @@ def moe_balance(targets: Array, *metrics: Array, form: str = 'pooled', scope: st
     """Auxiliary losses of a mixture, float64 [S] each: (n (balance A + z Z), n A, n Z).
 
     n: counted targets of a shard.
-    metrics: those of moe_route, one per layer. form: pooled (one product of averages over all layers, as transformers)
-    or per_layer (a sum of per-layer losses, as Megatron-LM).
+    metrics: outputs of moe_route, one per layer. form: pooled (one product of averages over all layers, as in
+    transformers) or per_layer (a sum of the losses of the layers, as in Megatron-LM).
     Z = sum over layers of the mean squared log-sum-exp of the router's logits (Zoph et al. 2022).
 
     Options:
         form: one product of averages over all layers, or a sum of products. Values: pooled, per_layer.
-        scope: what the averages are taken over. Values: shard, batch.
+        scope: tokens that are averaged: of a shard or of the batch. Values: shard, batch.
         balance: coefficient of the balance loss. Values: a finite number.
         z: coefficient of the router z-loss. Values: a finite number.
         top_k: experts of a token. Values: at least 1."""
@@ -294,19 +295,20 @@ def moe_route(x: Array, w: Array, segments: Array | None = None, key_mask: Array
     """The top-k router of a mixture of E experts: (gates, experts int32, both [B, T, k], metrics).
 
     Jiang et al. 2024.
-    p = softmax(x w); the k largest (ties: the lower expert) share a gate of 1 in proportion to p. x [B, T, D], w
-    [D, E]. capacity_factor > 0: an expert takes at most floor(T k factor / E) slots of a sequence (or the ceiling, of
-    a shard); of the others the expert becomes -1 and the gate 0. jitter e: where gradients are wanted the router sees
-    x times uniform numbers of [1 - e, 1 + e], drawn by seed, step, sample and layer. metrics float32 [B, 4 E + 3],
-    sums of each sample: slots routed to e before dropping (E numbers), probabilities (E), slots that e works on (E),
-    slots dropped at e (E), squared log-sum-exp, tokens, entropy in nats. Tokens of segment 0 or mask 0 (int32 [B, T])
-    are padding: routed and dropped like others, but only the slots worked on and dropped count them.
+    x [B, T, D], w [D, E], p = softmax(x w). The k largest p are chosen (on ties the lower expert) and divided by their
+    sum: these are the gates. capacity_factor > 0: an expert accepts at most floor(T k factor / E) slots of a sequence,
+    rounded up per shard instead. For other slots the expert becomes -1 and the gate 0. jitter e: if gradients are
+    computed, x is multiplied by uniform random values in [1 - e, 1 + e], drawn by seed, step, sample and layer.
+    metrics float32 [B, 4 E + 3] are sums over each sample, with E values each for: slots routed to an expert before
+    dropping, probabilities, slots that an expert processes, dropped slots. Then come the squared log-sum-exp, the tokens
+    and the entropy in nats. Tokens with segment 0 or mask 0 (int32 [B, T]) are padding. They are routed and dropped like
+    others, but the metrics include them only in processed and dropped slots.
 
     Options:
         top_k: experts of a token. Values: an int.
-        capacity_factor: slots of an expert relative to T k / E; 0: no limit. Values: a number >= 0.
-        capacity_scope: what a capacity is counted over. Values: sequence, shard.
-        drop_policy: slots that are kept: the first, or those with the largest gates. Values: position, probs.
+        capacity_factor: largest number of slots of an expert, relative to T k / E; 0: no limit. Values: a number >= 0.
+        capacity_scope: tokens that a capacity applies to: of a sequence or of a shard. Values: sequence, shard.
+        drop_policy: slots that are kept: the first ones, or the ones with the largest gates. Values: position, probs.
         jitter: width of the noise on the router's input. Values: a number in [0, 1).
         layer: counter of the random draws. Values: an int."""
 @overload
@@ -317,20 +319,21 @@ def moe_route(x: T, w: T, segments: Like | None = None, key_mask: Like | None = 
 def moe_route_backward(dgates: Given | tuple[Given | None, ...], x: Given, w: Given, segments: Given | None = None, key_mask: Given | None = None, *, top_k: int = 2, capacity_factor: float = 0.0, capacity_scope: str = 'sequence', drop_policy: str = 'position', jitter: float = 0.0, layer: int = 0) -> tuple[Float32, Float32, None, None]:
     """Gradients (dx, dw, None, None) of moe_route; None for absent inputs.
 
-    The gradient is that of the gates, or (of the gates, None, of the metrics). Of the metrics only the sums of
-    probabilities and of the squared log-sum-exp have one."""
+    Pass the gradient of the gates, or a tuple (of the gates, None, of the metrics). Among the metrics,
+    only the sums of probabilities and of the squared log-sum-exp have gradients."""
 
 @overload
 def pattention(x: Array, key: Array, value: Array, key_bias: Array | None = None, value_bias: Array | None = None, residual: Array | None = None, *more: Array | None, norm: str = 'l2_norm_gelu', gelu: str = 'gelu_tanh', eps: float = 1e-05, zoom: float = 0.0, scale_factor: float = 1.0, keep_scores: bool = True, drop_path: float = 0.0, purpose: str = 'drop_path') -> Float32 | tuple[Float32, ...]:
     """y = scale_factor Theta(x key^T + key_bias) value + value_bias.
 
     Token-parameter attention (Wang et al. 2024).
-    x [..., D], key [n, D], value [n, D2], key_bias [n], value_bias [D2], residual like y (added). more: key,
-    value, key_bias, value_bias of further projections of the same x, None where absent; the result is then a tuple.
-    norm, with tau = sqrt(zoom or n) and |.| the norm of a row: l2_norm_gelu = gelu(tau a / (|a| + eps)), gelu_l2_norm =
-    tau gelu(a) / (|gelu(a)| + eps), l2_norm = tau a / (|a| + eps), softmax = n softmax(a), gelu, gelu_layer_norm
-    (deviation with eps). A row of zero norm gives zeros and no gradient. drop_path: where gradients are wanted, whole
-    samples of y are dropped with this probability, the others divided by 1 - drop_path.
+    x [..., D], key [n, D], value [n, D2], key_bias [n], value_bias [D2]; residual has the shape of y and is added.
+    more: key, value, key_bias, value_bias of further projections of the same x, None if absent; the result is then a
+    tuple. norm, with tau = sqrt(zoom or n) and |.| the norm of a row: l2_norm_gelu = gelu(tau a / (|a| + eps)),
+    gelu_l2_norm = tau gelu(a) / (|gelu(a)| + eps), l2_norm = tau a / (|a| + eps), softmax = n softmax(a), gelu,
+    gelu_layer_norm (eps is in the root of the variance). If the norm of a row is zero, its result and gradient are zero.
+    drop_path: if gradients are computed, whole samples of y are dropped with this probability, and the others are
+    divided by 1 - drop_path.
 
     Options:
         norm: Theta, the function of a row of scores. Values: l2_norm_gelu, gelu_l2_norm, l2_norm, softmax, gelu, gelu_layer_norm.
@@ -338,7 +341,7 @@ def pattention(x: Array, key: Array, value: Array, key_bias: Array | None = None
         eps: epsilon of the norm. Values: a number >= 0.
         zoom: tau squared; 0: n. Values: a number >= 0.
         scale_factor: factor of Theta. Values: a finite number.
-        keep_scores: keep the scores for backward; false: recompute them, the same bits.
+        keep_scores: keep the scores for backward; false: recompute them, with the same bits.
         drop_path: probability of dropping a whole sample of y. Values: a number in [0, 1].
         purpose: key of the random draws."""
 @overload
@@ -355,7 +358,7 @@ def pattention_backward(dy: Given | tuple[Given | None, ...], x: Given, key: Giv
 def rms_norm(x: Array, gain: Array | None = None, *, eps: float = 1e-06, heads: int = 1) -> Float32:
     """y = x / sqrt(mean(x^2) + eps) * gain over the last axis (Zhang and Sennrich 2019).
 
-    x [..., D], gain [D / heads] (qk-norm: heads > 1). A gain of one number is for all channels.
+    x [..., D], gain [D / heads] (qk-norm: heads > 1). A gain of one element applies to all channels.
 
     Options:
         eps: added to the mean square. Values: a number >= 0.
@@ -377,12 +380,12 @@ def rope(x: Array, positions: Array | None = None, *, n_head: int = 0, base: flo
     Options:
         n_head: heads of x; 0: the third of its four axes. Values: at least 0.
         base: wavelength of the slowest pair. Values: a number > 0.
-        scaling: of the frequencies: none, linear (divided by factor), llama3 (the slow ones alone). Values: none, linear, llama3.
+        scaling: scaling of the frequencies: none, linear (all divided by factor), llama3 (only the slow ones). Values: none, linear, llama3.
         factor: divisor of scaled frequencies. Values: a number > 0.
         low_freq: llama3: turns within original, below which a frequency is divided by factor. Values: a number > 0.
         high_freq: llama3: turns within original, above which a frequency is kept. Values: a number > 0.
-        original: llama3: positions of the first training. Values: at least 1.
-        fraction: part of each head that is rotated. Values: a number in [0, 1].
+        original: llama3: sequence length of pretraining. Values: at least 1.
+        fraction: fraction of each head that is rotated. Values: a number in [0, 1].
         max_positions: largest position + 1; 0: T. Values: 0 to 16777216."""
 @overload
 def rope(x: Given, positions: Given | None = None, *, n_head: int = 0, base: float = 10000.0, scaling: str = 'none', factor: float = 1.0, low_freq: float = 1.0, high_freq: float = 4.0, original: int = 8192, fraction: float = 1.0, max_positions: int = 0) -> Tensor: ...
@@ -396,7 +399,7 @@ def rope_backward(dy: Given, x: Given, positions: Given | None = None, *, n_head
 def adamw(w: Array, gradient: Array, first: Array, second: Array, *, lr: float = 0.001, beta1: float = 0.9, beta2: float = 0.95, eps: float = 1e-08, decay: float = 0.0, step: int = 1) -> tuple[Float32, Float32, Float32]:
     """One update of AdamW (as torch.optim.AdamW): (new w, new first, new second), float32 arrays of one shape.
 
-    Training runs the same kernel over all parameters in one sweep; this is one update alone.
+    Training runs the same kernel over all parameters in one sweep; this op is a single update.
 
     Options:
         lr: learning rate. Values: a finite number.
@@ -422,7 +425,7 @@ def lion(w: Array, gradient: Array, moment: Array, *, lr: float = 0.0001, beta1:
 
     new w = w - lr sign(beta1 moment + (1 - beta1) gradient) - decay w,
     new moment = beta2 moment + (1 - beta2) gradient.
-    Training runs the same kernel over all parameters in one sweep; this is one update alone.
+    Training runs the same kernel over all parameters in one sweep; this op is a single update.
 
     Options:
         lr: learning rate. Values: a finite number.
@@ -445,7 +448,7 @@ def sgd(w: Array, gradient: Array, moment: Array, *, lr: float = 0.01, momentum:
     """One update of SGD with Nesterov momentum (as torch.optim.SGD): (new w, new moment), float32 of one shape.
 
     new moment = momentum moment + gradient; new w = w - lr (gradient + momentum new moment) - decay w.
-    Training runs the same kernel over all parameters in one sweep; this is one update alone.
+    Training runs the same kernel over all parameters in one sweep; this op is a single update.
 
     Options:
         lr: learning rate. Values: a finite number.

@@ -81,7 +81,7 @@ const OpSpec& activation_op() {
       .inputs = {{"x"}},
       .outputs = {{"y"}},
       .options = {option::word("activation", "gelu_tanh", all_names(),
-                               "function; those after squared_relu as in jax.nn")},
+                               "function; the functions after squared_relu are as in jax.nn")},
       .make = make<ActivationNode>,
       .kernels = [] { return std::vector{chosen(activation_rows())}; },
   };

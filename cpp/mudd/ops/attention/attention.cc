@@ -135,13 +135,14 @@ const OpSpec& attention_op() {
       .name = "attention",
       .help = R"(softmax(scale q k^T + mask) v by tiles, never T x T (Dao et al. 2022).
 
-q [B, T, H*hd], k and v [B, T, G*hd]; head h reads group h // (H / G). segments and key_mask int32 [B, T]: a
-query sees keys of its own segment whose mask is 1, and none after itself if causal. window: only itself and the
-window - 1 keys before it; tiles outside are left out. A row that sees nothing gives zeros. k_cache, v_cache [B, G, Tmax, hd]: decoding; the keys and values of this call are stored after the
-cached ones (scopes.cached(length) says how many those are), and all of them are seen. dropout: where gradients are
-wanted, a probability is zero with this chance, else divided by 1 - dropout.
-activation of the scores s: softmax; sqrelu relu(s)^2 / divisor; elu (elu(s) + 1) / divisor; norm_sqrelu and
-norm_elu the same over (eps + their sum over the visible keys) (docs/maths/mup.md, 1.2).)",
+q [B, T, H*hd], k and v [B, T, G*hd]; head h reads group h // (H / G). segments and key_mask are int32 [B, T]: a
+query sees keys of its own segment whose mask is 1, and no later keys if causal. With window, a query sees only
+itself and the window - 1 keys before it; other tiles are skipped. The output of a query without visible keys is 0.
+k_cache, v_cache [B, G, Tmax, hd]: caches for decoding. The keys and values of this call are stored after the cached
+ones, and the query sees all of them; scopes.cached(length) sets the number of cached positions. dropout: if
+gradients are computed, a probability is set to 0 with this probability, else divided by 1 - dropout.
+activation of the scores s: softmax; sqrelu = relu(s)^2 / divisor; elu = (elu(s) + 1) / divisor. norm_sqrelu and
+norm_elu divide by eps + their sum over the visible keys instead (docs/maths/mup.md, 1.2).)",
       .inputs = {{"q"},
                  {"k"},
                  {"v"},
@@ -153,11 +154,11 @@ norm_elu the same over (eps + their sum over the visible keys) (docs/maths/mup.m
       .options = {option::integer("n_head", 0, at_least(0), "heads of q; 0: the third of its four axes"),
                   option::integer("n_kv_head", 0, at_least(0), "heads of k and v; 0: n_head"),
                   option::number("scale", 0, at_least(0), "factor of the scores; 0: 1 / sqrt(hd)"),
-                  option::flag("causal", true, "no query sees a key after itself"),
+                  option::flag("causal", true, "a query sees no later keys"),
                   option::integer("window", 0, at_least(0), "keys that a query sees, itself included; 0: all"),
                   option::word("activation", "softmax", {"softmax", "sqrelu", "elu", "norm_sqrelu", "norm_elu"},
                                "function of the scores"),
-                  option::integer("divisor", 0, at_least(0), "of sqrelu and elu; 0: T"),
+                  option::integer("divisor", 0, at_least(0), "divisor of sqrelu and elu; 0: T"),
                   option::number("eps", 1e-5, at_least(0), "added to the sum of norm_sqrelu and norm_elu"),
                   option::flag("ring", false, "a token after Tmax others replaces the oldest one in the cache"),
                   option::number("dropout", 0, from_to_below(0, 1), "probability of dropping a score"),

@@ -117,12 +117,12 @@ int64_t CrossEntropy::stripe_rows(int64_t vocabulary, int64_t d) const {
 const OpSpec& cross_entropy_op() {
   static const OpSpec spec{
       .name = "cross_entropy",
-      .help = R"(Unembedding, softmax and loss in one: (loss float64 [S], counted float64 [S], guessed).
+      .help = R"(Fused unembedding, softmax and loss: (loss float64 [S], counted float64 [S], guessed).
 
 h [B, T, D], head [V, D], targets int32 [B, T]; a negative target is ignored. bias [V] is added to the logits. loss
-is the sum of nats of each shard, counted the number of its targets. All logits never exist at once. guessed
-float32 [B, 2]: the targets of each sample that have the largest logit (the first of equal ones), and their
-fraction of its counted targets.)",
+is the sum of nats of each shard, counted the number of its targets. The logits are computed in chunks. guessed
+float32 [B, 2] is the number of correct predictions of each sample, and their fraction of its counted targets. A
+prediction is the largest logit (the first of equal ones).)",
       .backward_help = R"(Of the summed loss, scaled per shard by dloss (None: 1).)",
       .inputs = {{"h"}, {"head"}, {"targets", OpInput::kIndex}, {"bias", OpInput::kOptional}},
       .outputs = {{"loss", OpOutput::kLoss, DType::f64},

@@ -111,13 +111,13 @@ DepthMix::Scratch DepthMix::backward_scratch(std::byte* base, const Shards& shar
 const OpSpec& depth_mix_op() {
   static const OpSpec spec{
       .name = "depth_mix",
-      .help = R"(C streams as weighted sums of l earlier states, the weights made per token.
+      .help = R"(C streams as weighted sums of l earlier states, with weights for each token.
 
 Xiao et al. 2025, MUDDFormer.
-states: l arrays [..., D]; X = newest where given, else the last of them. With w1 [D, K] and w2 [K, C*l] the
-weights are A = act(rms(X; generator_gain) w1) w2 + bias, column c*l + j for stream c and state j; without, A =
-bias [C, l]. Stream c = sum_j A[c, j] states[j] (+ X if direct), then rms-normalized with gain_c [D] where given
-(leading streams only). C is 1 to 4; returns one array for C = 1, else a tuple.)",
+states: l arrays [..., D]; X is newest, or the last state if newest is absent. With w1 [D, K] and w2 [K, C*l] the
+weights are A = act(rms(X; generator_gain) w1) w2 + bias, with column c*l + j for stream c and state j. Without them
+A = bias [C, l]. Stream c is sum_j A[c, j] states[j] (+ X if direct). If gain_c [D] is passed, the stream is then
+rms-normalized; only leading streams can have a gain. C is 1 to 4; the result is one array for C = 1, else a tuple.)",
       .backward_help = R"(dy is the gradient of the stream, or a tuple, None for zero.)",
       .inputs = {{"bias"},
                  {"w1", OpInput::kOptional},

@@ -75,12 +75,12 @@ const OpSpec& dropout_op() {
       .help =
           R"(y = residual + m x / (1 - rate) (Srivastava et al. 2014), m one with probability 1 - rate, else zero.
 
-x and residual [B, T, D]. Only where a gradient of x is wanted; elsewhere y = residual + x. The draws depend on
-seed, `purpose`, step, sample, position and channel alone.)",
+x and residual are [B, T, D]. If no gradient of x is computed, y = residual + x. The random draws depend only on
+seed, `purpose`, step, sample, position and channel.)",
       .backward_help = R"(The draws are those of the forward pass.)",
       .inputs = {{"x"}, {"residual", OpInput::kOptional}},
       .outputs = {{"y"}},
-      .options = {option::number("rate", 0, from_to_below(0, 1), "probability of dropping a number"),
+      .options = {option::number("rate", 0, from_to_below(0, 1), "probability of dropping an element"),
                   option::word("purpose", "dropout", {}, "key of the random draws")},
       .make = make<DropoutNode>,
       .kernels = [] { return std::vector{chosen(dropout_rows())}; },

@@ -250,15 +250,15 @@ const OpSpec& embedding_op() {
       .name = "embedding",
       .help = R"(y = table[ids] (+ residual). ids int32 [B, T], table [V, D].
 
-positions: the row of a token is its position t. sinusoids: row p holds sin(p w) then cos(p w), w from 1 down to
-1/10000 in equal ratios (Vaswani et al. 2017), as wide as the residual.)",
+positions: use the position t as the row of a token. sinusoids: row p is sin(p w), then cos(p w), with w from 1 down
+to 1/10000 in equal ratios (Vaswani et al. 2017) and the width of the residual.)",
       .inputs = {{"ids", OpInput::kOptional | OpInput::kIndex},
                  {"table", OpInput::kOptional},
                  {"residual", OpInput::kOptional}},
       .outputs = {{"y"}},
-      .options = {option::flag("positions", false, "no ids: the row of a token is its position"),
+      .options = {option::flag("positions", false, "without ids: the row of a token is its position"),
                   option::integer("sinusoids", 0, from_to(0, (1 << 24) - 1),
-                                  "rows of sines and cosines, in place of a table")},
+                                  "number of rows of sines and cosines, which replace the table")},
       .make = make<Embedding>,
       .kernels = [] { return std::vector{chosen(embedding_rows())}; },
   };

@@ -142,8 +142,8 @@ const OpSpec& grouped_gemm_op() {
       .help = R"(y = residual + sum over a token's slots of gates (act(x gate_e) * (x up_e)) down_e.
 
 All experts in one call.
-x [B, T, D], gates and experts (int32, -1 = none) [B, T, k] as moe_route gives them, gate and up [E, D, F], down
-[E, F, D]. Tokens are sorted by expert inside; experts may be empty or hold all of them.)",
+x [B, T, D]; gates and experts (int32, -1 = none) [B, T, k] from moe_route; gate and up [E, D, F]; down [E, F, D].
+The op sorts tokens by expert. An expert may have no tokens or all of them.)",
       .inputs = {{"x"},
                  {"gates"},
                  {"experts", OpInput::kIndex},
@@ -154,7 +154,7 @@ x [B, T, D], gates and experts (int32, -1 = none) [B, T, k] as moe_route gives t
       .outputs = {{"y"}},
       .options = {option::word("activation", "silu", activation_names(), "function of the gate"),
                   option::word("full_drop", "passthrough", {"passthrough", "zero"},
-                               "what a token without an expert adds: x, or nothing"),
+                               "result for a token without an expert: x, or zero"),
                   option::integer("packed_at_once", int64_t{256} << 20, at_least(0),
                                   "bytes of weights that are packed at once")},
       .make = make<GroupedGemm>,

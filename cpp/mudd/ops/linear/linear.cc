@@ -207,8 +207,7 @@ x [..., K], w [K, N] (transposed: [N, K]), bias [N], residual like y.)",
       .outputs = {{"y"}},
       .options = {option::word("activation", "none", activation_names(), "function of x w + bias"),
                   option::flag("transposed", false, "w is [N, K]"),
-                  option::flag("full_precision", false,
-                               "y stays fp32 in a bf16 graph, as it does with a residual")},
+                  option::flag("full_precision", false, "y stays fp32 in a bf16 graph, as with a residual")},
       .make = make<Linear>,
       .kernels =
           [] {

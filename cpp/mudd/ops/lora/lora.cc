@@ -103,13 +103,13 @@ const OpSpec& lora_op() {
       .name = "lora",
       .help = R"(y = x w + scale (d x) a b + bias + residual (Hu et al. 2021): a matrix and its low-rank adapter.
 
-x [..., K], w [K, N], a [K, rank], b [rank, N], bias [N], residual like y. d drops numbers of x with probability
-`rate` and divides the others by 1 - rate, only where a gradient of a is wanted; the draws depend on seed, `purpose`,
-step, sample, position and channel alone.)",
+x [..., K], w [K, N], a [K, rank], b [rank, N], bias [N]; residual has the shape of y. d is dropout: it drops
+elements of x with probability `rate` and divides the others by 1 - rate, if a gradient of a is computed. The random
+draws depend only on seed, `purpose`, step, sample, position and channel.)",
       .inputs = {{"x"}, {"w"}, {"a"}, {"b"}, {"bias", OpInput::kOptional}, {"residual", OpInput::kOptional}},
       .outputs = {{"y"}},
-      .options = {option::number("scale", 1, {}, "factor of what the adapter adds (alpha / rank)"),
-                  option::number("rate", 0, from_to_below(0, 1), "probability of dropping a number of x"),
+      .options = {option::number("scale", 1, {}, "factor of the adapter's output (alpha / rank)"),
+                  option::number("rate", 0, from_to_below(0, 1), "probability of dropping an element of x"),
                   option::word("purpose", "lora", {}, "key of the random draws")},
       .make = make<Lora>,
       .kernels =

@@ -161,8 +161,8 @@ const OpSpec& moe_balance_op() {
       .help = R"(Auxiliary losses of a mixture, float64 [S] each: (n (balance A + z Z), n A, n Z).
 
 n: counted targets of a shard.
-metrics: those of moe_route, one per layer. form: pooled (one product of averages over all layers, as transformers)
-or per_layer (a sum of per-layer losses, as Megatron-LM).
+metrics: outputs of moe_route, one per layer. form: pooled (one product of averages over all layers, as in
+transformers) or per_layer (a sum of the losses of the layers, as in Megatron-LM).
 Z = sum over layers of the mean squared log-sum-exp of the router's logits (Zoph et al. 2022).)",
       .backward_help = R"(Of the first output, scaled per shard by dloss (None: 1).)",
       .inputs = {{"targets", OpInput::kIndex}},
@@ -172,7 +172,8 @@ Z = sum over layers of the mean squared log-sum-exp of the router's logits (Zoph
                   {"z", OpOutput::kNoGradient, DType::f64}},
       .options = {option::word("form", "pooled", {"pooled", "per_layer"},
                                "one product of averages over all layers, or a sum of products"),
-                  option::word("scope", "shard", {"shard", "batch"}, "what the averages are taken over"),
+                  option::word("scope", "shard", {"shard", "batch"},
+                               "tokens that are averaged: of a shard or of the batch"),
                   option::number("balance", 0, {}, "coefficient of the balance loss"),
                   option::number("z", 0, {}, "coefficient of the router z-loss"),
                   option::integer("top_k", 2, at_least(1), "experts of a token")},

@@ -67,16 +67,17 @@ const OpSpec& moe_route_op() {
       .help = R"(The top-k router of a mixture of E experts: (gates, experts int32, both [B, T, k], metrics).
 
 Jiang et al. 2024.
-p = softmax(x w); the k largest (ties: the lower expert) share a gate of 1 in proportion to p. x [B, T, D], w
-[D, E]. capacity_factor > 0: an expert takes at most floor(T k factor / E) slots of a sequence (or the ceiling, of
-a shard); of the others the expert becomes -1 and the gate 0. jitter e: where gradients are wanted the router sees
-x times uniform numbers of [1 - e, 1 + e], drawn by seed, step, sample and layer. metrics float32 [B, 4 E + 3],
-sums of each sample: slots routed to e before dropping (E numbers), probabilities (E), slots that e works on (E),
-slots dropped at e (E), squared log-sum-exp, tokens, entropy in nats. Tokens of segment 0 or mask 0 (int32 [B, T])
-are padding: routed and dropped like others, but only the slots worked on and dropped count them.)",
+x [B, T, D], w [D, E], p = softmax(x w). The k largest p are chosen (on ties the lower expert) and divided by their
+sum: these are the gates. capacity_factor > 0: an expert accepts at most floor(T k factor / E) slots of a sequence,
+rounded up per shard instead. For other slots the expert becomes -1 and the gate 0. jitter e: if gradients are
+computed, x is multiplied by uniform random values in [1 - e, 1 + e], drawn by seed, step, sample and layer.
+metrics float32 [B, 4 E + 3] are sums over each sample, with E values each for: slots routed to an expert before
+dropping, probabilities, slots that an expert processes, dropped slots. Then come the squared log-sum-exp, the tokens
+and the entropy in nats. Tokens with segment 0 or mask 0 (int32 [B, T]) are padding. They are routed and dropped like
+others, but the metrics include them only in processed and dropped slots.)",
       .backward_help =
-          R"(The gradient is that of the gates, or (of the gates, None, of the metrics). Of the metrics only the sums of
-probabilities and of the squared log-sum-exp have one.)",
+          R"(Pass the gradient of the gates, or a tuple (of the gates, None, of the metrics). Among the metrics,
+only the sums of probabilities and of the squared log-sum-exp have gradients.)",
       .inputs = {{"x"},
                  {"w"},
                  {"segments", OpInput::kOptional | OpInput::kIndex},
@@ -84,11 +85,11 @@ probabilities and of the squared log-sum-exp have one.)",
       .outputs = {{"gates"}, {"experts", OpOutput::kNoGradient, DType::i32}, {"metrics"}},
       .options = {option::integer("top_k", 2, {}, "experts of a token"),
                   option::number("capacity_factor", 0, at_least(0),
-                                 "slots of an expert relative to T k / E; 0: no limit"),
+                                 "largest number of slots of an expert, relative to T k / E; 0: no limit"),
                   option::word("capacity_scope", "sequence", {"sequence", "shard"},
-                               "what a capacity is counted over"),
+                               "tokens that a capacity applies to: of a sequence or of a shard"),
                   option::word("drop_policy", "position", {"position", "probs"},
-                               "slots that are kept: the first, or those with the largest gates"),
+                               "slots that are kept: the first ones, or the ones with the largest gates"),
                   option::number("jitter", 0, from_to_below(0, 1), "width of the noise on the router's input"),
                   option::integer("layer", 0, {}, "counter of the random draws")},
       .make = make<MoeRoute>,

@@ -166,12 +166,13 @@ const OpSpec& pattention_op() {
       .help = R"(y = scale_factor Theta(x key^T + key_bias) value + value_bias.
 
 Token-parameter attention (Wang et al. 2024).
-x [..., D], key [n, D], value [n, D2], key_bias [n], value_bias [D2], residual like y (added). more: key,
-value, key_bias, value_bias of further projections of the same x, None where absent; the result is then a tuple.
-norm, with tau = sqrt(zoom or n) and |.| the norm of a row: l2_norm_gelu = gelu(tau a / (|a| + eps)), gelu_l2_norm =
-tau gelu(a) / (|gelu(a)| + eps), l2_norm = tau a / (|a| + eps), softmax = n softmax(a), gelu, gelu_layer_norm
-(deviation with eps). A row of zero norm gives zeros and no gradient. drop_path: where gradients are wanted, whole
-samples of y are dropped with this probability, the others divided by 1 - drop_path.)",
+x [..., D], key [n, D], value [n, D2], key_bias [n], value_bias [D2]; residual has the shape of y and is added.
+more: key, value, key_bias, value_bias of further projections of the same x, None if absent; the result is then a
+tuple. norm, with tau = sqrt(zoom or n) and |.| the norm of a row: l2_norm_gelu = gelu(tau a / (|a| + eps)),
+gelu_l2_norm = tau gelu(a) / (|gelu(a)| + eps), l2_norm = tau a / (|a| + eps), softmax = n softmax(a), gelu,
+gelu_layer_norm (eps is in the root of the variance). If the norm of a row is zero, its result and gradient are zero.
+drop_path: if gradients are computed, whole samples of y are dropped with this probability, and the others are
+divided by 1 - drop_path.)",
       .backward_help = R"(dy is one array, or a tuple with one for each projection.)",
       .inputs = {{"x"},
                  {"key"},
@@ -189,7 +190,7 @@ samples of y are dropped with this probability, the others divided by 1 - drop_p
                   option::number("zoom", 0, at_least(0), "tau squared; 0: n"),
                   option::number("scale_factor", 1, {}, "factor of Theta"),
                   option::flag("keep_scores", true,
-                               "keep the scores for backward; false: recompute them, the same bits"),
+                               "keep the scores for backward; false: recompute them, with the same bits"),
                   option::number("drop_path", 0, from_to(0, 1), "probability of dropping a whole sample of y"),
                   option::word("purpose", "drop_path", {}, "key of the random draws")},
       .make = make<Pattention>,

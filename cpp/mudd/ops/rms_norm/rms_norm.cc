@@ -119,7 +119,7 @@ const OpSpec& rms_norm_op() {
       .name = "rms_norm",
       .help = R"(y = x / sqrt(mean(x^2) + eps) * gain over the last axis (Zhang and Sennrich 2019).
 
-x [..., D], gain [D / heads] (qk-norm: heads > 1). A gain of one number is for all channels.)",
+x [..., D], gain [D / heads] (qk-norm: heads > 1). A gain of one element applies to all channels.)",
       .inputs = {{"x"}, {"gain", OpInput::kOptional}},
       .outputs = {{"y"}},
       .options = {option::number("eps", 1e-6, at_least(0), "added to the mean square"),

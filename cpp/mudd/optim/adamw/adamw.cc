@@ -103,7 +103,7 @@ const OpSpec& adamw_op() {
       .help =
           R"(One update of AdamW (as torch.optim.AdamW): (new w, new first, new second), float32 arrays of one shape.
 
-Training runs the same kernel over all parameters in one sweep; this is one update alone.)",
+Training runs the same kernel over all parameters in one sweep; this op is a single update.)",
       .backward_help =
           R"(cpp/mudd/optim/adamw/adamw.h has the formula. dw: the gradient of the new weights, or a tuple (dw, dfirst,
 dsecond) with those of the new moments.)",

@@ -73,7 +73,7 @@ const OpSpec& lion_op() {
 
 new w = w - lr sign(beta1 moment + (1 - beta1) gradient) - decay w,
 new moment = beta2 moment + (1 - beta2) gradient.
-Training runs the same kernel over all parameters in one sweep; this is one update alone.)",
+Training runs the same kernel over all parameters in one sweep; this op is a single update.)",
       .backward_help =
           R"(((1 - decay) dw, (1 - beta2) dm, beta2 dm); the sign is flat. dw: the gradient of the new weights, or a pair
 (dw, dm) with that of the new moment.)",

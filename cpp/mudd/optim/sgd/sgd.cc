@@ -75,7 +75,7 @@ const OpSpec& sgd_op() {
           R"(One update of SGD with Nesterov momentum (as torch.optim.SGD): (new w, new moment), float32 of one shape.
 
 new moment = momentum moment + gradient; new w = w - lr (gradient + momentum new moment) - decay w.
-Training runs the same kernel over all parameters in one sweep; this is one update alone.)",
+Training runs the same kernel over all parameters in one sweep; this op is a single update.)",
       .backward_help =
           R"(((1 - decay) dw, dm - lr (1 + momentum) dw, momentum dm - lr momentum^2 dw). dw: the gradient of the new
 weights, or a pair (dw, dm) with that of the new moment.)",
