@@ -40,7 +40,9 @@ if TYPE_CHECKING:
     from mudd_core.models.hidden import Hidden as Hidden
     from mudd_core.ops import custom as custom
     from mudd_core.programs.load import load_config as load_config
+    from mudd_core.run.build.plan import plan as plan
     from mudd_core.run.loop.trainer import Trainer as Trainer
+    from mudd_core.tools.compare.comparison import compare as compare
 
 __version__ = "0.1.0"
 
@@ -94,6 +96,7 @@ _HOME = {
     "Trainer": "run.loop.trainer",
     "TokenFormerConfig": "config",
     "TransformerPPConfig": "config",
+    "compare": "tools.compare.comparison",
     "custom": "ops",
     "isa": "_core",
     "list_configs": "config.load",
@@ -102,6 +105,7 @@ _HOME = {
     "load_run": "interop.load_run",
     "num_threads": "_core",
     "opt": "config.fields",
+    "plan": "run.build.plan",
     "precision": "graph.scopes",
     "register_family": "config.families",
     "register_optimizer": "config.own_optimizers",

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import UserError
-from mudd_core.base.surroundings import notes_stream, typed_program
+from mudd_core.base.surroundings import typed_program
 from mudd_core.cli.argv import parse
 from mudd_core.cli.ending import silent, write_now
 from mudd_core.cli.job import requested_job
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from mudd_core.data.tokenizers.tokenizer import Tokenizer
     from mudd_core.engine.model import Model
     from mudd_core.run.build.place import Place
-
-_BLOCK_SECONDS = 0.007  # memory that planning needs to record the graphs of a block
 
 
 def run(request: Request, ranks: Ranks | None = None) -> int:
@@ -101,20 +99,17 @@ def plan(
 
     counted: the fraction of targets that contribute to the loss.
     """
-    from mudd_core.run.build.plan_report import plan_text
+    from mudd_core.run.build.plan_report import planned
 
-    if (seconds := config.model.n_layer * _BLOCK_SECONDS) >= 5:
-        words = f"planning {config.model.n_layer:,} blocks takes about {seconds:.0f} s"
-        print(f"note: {words}", file=notes_stream(), flush=True)
     room, hosts = _node_memory(options), options.get("--hosts", "")
-    return plan_text(
+    return planned(
         config,
         folder,
         _place(config, options),
         room,
         lambda choice: on_mesh(line, hosts, config.mesh, choice),
         counted,
-    )
+    ).text
 
 
 def _place(config: Config, options: Mapping[str, str]) -> Place:

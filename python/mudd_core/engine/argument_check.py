@@ -15,8 +15,8 @@ from mudd_core.config.check import model_faults
 from mudd_core.config.own_optimizers import run_named_optimizer
 
 
-def run_config(config: Config | str | Path | None) -> Config:
-    """Return the config of a Trainer; load a name or path. Raise TypeError for any other value, and for None."""
+def run_config(config: Config | str | Path | None, place: str = "Trainer") -> Config:
+    """Return the config of a run; load a name or path. Raise TypeError for any other value. place: for messages."""
     if isinstance(config, str | Path):
         return load_config(config)
     if isinstance(config, Config):
@@ -29,7 +29,7 @@ def run_config(config: Config | str | Path | None) -> Config:
         hint = 'mc.load_config("tiny.py", {"train.steps": 10}), with your fields in the dict'
     given = "nothing" if config is None else kind_of(config)
     raise TypeError(
-        f"[Trainer] config: expected a Config or the name of a config file, got {given}; pass {hint}"
+        f"[{place}] config: expected a Config or the name of a config file, got {given}; pass {hint}"
     )
 
 

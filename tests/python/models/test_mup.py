@@ -20,7 +20,7 @@ from mudd_core.data.synthetic import text
 from mudd_core.engine.model import Model
 from mudd_core.engine.mup_statistics import STATISTICS, Probe
 from mudd_core.engine.optimizer_groups import assign_scales, optimizer_groups
-from mudd_core.run.build.plan_report import plan_text
+from mudd_core.run.build.plan_report import planned
 from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.tools.mup_checks.check import Coordinates, Wider, coordinates
 from mudd_core.tools.mup_checks.family import at_widths, checked_family
@@ -50,7 +50,7 @@ def test_every_size_loads_and_plans_without_memory(name: str, tmp_path: Path) ->
     assert theirs == (
         load_config("mup/small.py") if name == "tiny" else config
     )  # their tiny config also has width 128
-    told = plan_text(config, RunFolder(tmp_path))
+    told = planned(config, RunFolder(tmp_path)).text
     if name == "tiny":
         small = load_config("mup/small.py").model
         assert model == dataclasses.replace(small, n_layer=4, vocab_size=0, max_seq_len=0)

@@ -15,7 +15,7 @@ from mudd_core.config.foreign import ALIASES
 from mudd_core.engine import memory
 from mudd_core.engine.flops import matrix_weights
 from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
-from mudd_core.run.build.plan_report import plan_text
+from mudd_core.run.build.plan_report import planned
 from mudd_core.run.build.planned_model import plan_model
 from mudd_core.run.store.run_folder import RunFolder
 from places import ROOT
@@ -90,7 +90,7 @@ def test_names_of_the_originals_are_configs(name: str) -> None:
 
 def test_a_plan_that_does_not_fit_is_still_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "available_bytes", lambda: (24 << 30, "free memory"))
-    text = plan_text(mc.load_config("muddformer/6_9b.py"), RunFolder(Path("runs/none")))
+    text = planned(mc.load_config("muddformer/6_9b.py"), RunFolder(Path("runs/none"))).text
     assert "parameters    6,903,560,221" in text and "at the peak" in text
     assert "DOES NOT FIT" in text and "smaller model" in text and "ZFLOP in all" in text and " years" in text
 
@@ -101,7 +101,7 @@ def test_a_plan_counts_with_the_units_of_its_precision(
 ) -> None:
     monkeypatch.setattr(_core, "peak_gflops", lambda threads, tries=20: 3.0)
     monkeypatch.setattr(_core, "bf16_peak_gflops", lambda threads, tries=20: 7.0)
-    text = plan_text(mc.load_config("tiny.py", [f"train.precision={precision}"]), RunFolder(tmp_path))
+    text = planned(mc.load_config("tiny.py", [f"train.precision={precision}"]), RunFolder(tmp_path)).text
     assert f"from {rate:.0f} GFLOP/s" in text
 
 

@@ -14,7 +14,7 @@ import mudd_core as mc
 from mudd_core import _core
 from mudd_core.cli import main
 from mudd_core.config import Config, to_dict
-from mudd_core.run.build.plan_report import plan_text
+from mudd_core.run.build.plan_report import planned
 from mudd_core.run.build.plan_time import fraction_of_peak, planned_steps
 from mudd_core.run.store.run_folder import RunFolder
 
@@ -42,7 +42,7 @@ def test_a_run_of_the_same_width_and_batch_is_taken(tmp_path: Path) -> None:
         == fraction_of_peak(config, RunFolder(run))
         == (0.25, told)
     )
-    assert f"25% of it\n                ({told})" in plan_text(config, RunFolder(tmp_path / "next"))
+    assert f"25% of it\n                ({told})" in planned(config, RunFolder(tmp_path / "next")).text
     deeper = mc.load_config("tiny.py", ["model.n_layer=9", "train.steps=7", "optim.lr=0.1"])
     assert fraction_of_peak(deeper, RunFolder(tmp_path / "next")) == (0.25, told)
 
@@ -71,7 +71,7 @@ def test_a_neighbours_damaged_files_are_passed_over(tmp_path: Path) -> None:
 def test_passes_are_steps_as_soon_as_a_start_has_counted_the_rows(tmp_path: Path) -> None:
     config = mc.load_config("tiny.py", ["train.epochs=3"])
     assert planned_steps(config, RunFolder(tmp_path / "run")) is None
-    text = plan_text(config, RunFolder(tmp_path / "run"))
+    text = planned(config, RunFolder(tmp_path / "run")).text
     assert "in all" not in text
     assert (
         "  steps         3 passes over the training sequences (train.epochs); the start of the run "
@@ -80,8 +80,9 @@ def test_passes_are_steps_as_soon_as_a_start_has_counted_the_rows(tmp_path: Path
     counted = dataclasses.replace(config, train=dataclasses.replace(config.train, steps=42))
     run = _run(tmp_path / "run", counted)
     assert planned_steps(config, RunFolder(run)) == 42
-    assert "steps  " not in plan_text(config, RunFolder(run)) and " in all:" in plan_text(
-        config, RunFolder(run)
+    assert (
+        "steps  " not in planned(config, RunFolder(run)).text
+        and " in all:" in planned(config, RunFolder(run)).text
     )
     assert planned_steps(mc.load_config("tiny.py", ["train.epochs=2"]), RunFolder(run)) is None
     assert planned_steps(mc.load_config("tiny.py", ["train.steps=9"]), RunFolder(run)) == 9

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from mudd_core.base.errors import UserError
-from mudd_core.base.units import bytes_text, duration, flops_text
+from mudd_core.base.surroundings import notes_stream
+from mudd_core.base.units import bytes_text, flops_text
 from mudd_core.config import Config, MeshConfig
 from mudd_core.data.pipelines.text import CacheToBuild, cache_to_build
 from mudd_core.engine import memory
@@ -24,7 +26,7 @@ from mudd_core.run.build.disk_space import (
 from mudd_core.run.build.memory_plan import MemoryPlan
 from mudd_core.run.build.mesh_search import Choice
 from mudd_core.run.build.place import ALONE, Place
-from mudd_core.run.build.plan_time import ends_with_data, fraction_of_peak, planned_steps
+from mudd_core.run.build.plan_time import fraction_of_peak, planned_steps, time_lines
 from mudd_core.run.build.planned_model import plan_model
 from mudd_core.run.build.recipe import recipe_note
 from mudd_core.run.build.rows import row_shape
@@ -37,6 +39,8 @@ from mudd_core.run.store.run_folder import RunFolder
 LOADED_LATER = 13 * memory.MIB
 # Measured resident bytes of launch.py before planning, and the part of them that its libraries use.
 _RESIDENT, _LIBRARIES = 46 * memory.MIB, 20 * memory.MIB
+_BLOCK_SECONDS = 0.007  # time in which planning records the graphs of a block
+NO_FIT = "DOES NOT FIT"
 _KINDS = {
     "program": "program",
     "weights": "weights",
@@ -65,15 +69,29 @@ def _program(resident: int, libraries: int, on_a_node: int) -> int:
     return resident - libraries + libraries // on_a_node + LOADED_LATER
 
 
-def plan_text(
+@dataclass(frozen=True)
+class Planned:
+    """The text of a plan and its values, which mc.plan documents."""
+
+    text: str
+    parameters: int
+    flops_per_token: float
+    flops_per_step: float
+    steps: int | None
+    memory: Mapping[str, int]
+    checkpoint_bytes: int
+    seconds_per_step: float
+
+
+def planned(
     config: Config,
     folder: RunFolder,
     place: Place = ALONE,
     node_memory: int = 0,
     command: Callable[[Choice], str] = lambda choice: choice.words,
     counted: float = 1.0,
-) -> str:
-    """Return the text of --plan, without writing a file. place: the ranks that will train.
+) -> Planned:
+    """Return the plan of a run, without writing a file. place: the ranks that will train.
 
     node_memory: the bytes of each machine for this run; 0: the free memory of this machine. command: returns the
     arguments that train on another mesh. counted: the fraction of targets that contribute to the loss.
@@ -81,6 +99,7 @@ def plan_text(
     from mudd_core import _core
 
     train = config.train
+    _say_if_slow(config)
     _core.set_num_threads(train.threads)
     program = program_bytes(place.on_a_node)
     checkpoints = Checkpoints(folder)
@@ -94,6 +113,9 @@ def plan_text(
     flops = engine.flops_per_token(counted)
     tokens, saved = train.batch_size * train.seq_len, plan.checkpoint_bytes(report, ALONE)
     steps, build = planned_steps(config, folder), cache_to_build(config)
+    memory_of = {"program": program, **own}
+    rate, (fraction, source) = peak_flops(train.precision), fraction_of_peak(config, folder)
+    seconds = flops * tokens / (rate * fraction * place.nodes)
     lines = [
         f"plan of {config.name} ({shape.family}), vocabulary {shape.vocab_size:,}",
         f"  parameters    {model.n_parameters:,}, of them in matmuls {matrix_weights(shape, shape.vocab_size):,}",
@@ -105,15 +127,24 @@ def plan_text(
         f"  FLOPs         {flops_text(flops)} per token, {flops_text(flops * tokens)} per step of "
         f"{tokens:,} tokens" + ("" if steps is None else f", {flops_text(flops * tokens * steps)} in all"),
         *([] if place.world == 1 else [f"  ranks         {place.text(config)}"]),
-        *_memory_lines(plan, {"program": program, **own}, node_memory, command),
+        *_memory_lines(plan, memory_of, node_memory, command),
         *_first_start_lines(build, program),
         f"  checkpoint    {bytes_text(saved)} each, {train.keep_last or 'all'} kept",
         *_disk_lines(config, checkpoints, saved, steps, build),
-        *_time_lines(config, folder, flops * tokens, place),
+        *time_lines(config, steps, seconds, (rate, fraction, source), place.nodes),
         *_epoch_lines(config, steps, build),
         *filter(None, [_maps_line(config), recipe_note(config)]),
     ]
-    return "\n".join(lines)
+    return Planned(
+        "\n".join(lines), model.n_parameters, flops, flops * tokens, steps, memory_of, saved, seconds
+    )
+
+
+def _say_if_slow(config: Config) -> None:
+    """Print a note if planning takes more than 5 s, most of it for recording the graphs of the blocks."""
+    if (seconds := config.model.n_layer * _BLOCK_SECONDS) >= 5:
+        words = f"planning {config.model.n_layer:,} blocks takes about {seconds:.0f} s"
+        print(f"note: {words}", file=notes_stream(), flush=True)
 
 
 def _first_start_lines(build: CacheToBuild, program: int) -> list[str]:
@@ -149,7 +180,7 @@ def _disk_lines(
         refuse_full_disk(config, checkpoints, each)
         text = shortage(config, checkpoints, each, cache if checkpoints.shares_disk_with(root) else 0)
     except UserError as error:
-        text = f"DOES NOT FIT: {error}"
+        text = f"{NO_FIT}: {error}"
     return lines + _indented(text)
 
 
@@ -165,36 +196,6 @@ def _maps_line(config: Config) -> str:
     from mudd_core.data.pipelines import plan_note
 
     return plan_note(config, row_shape(config))
-
-
-def _time_lines(config: Config, folder: RunFolder, flops: float, place: Place) -> list[str]:
-    """Return the time of a step of `flops` FLOPs and, if their number is known, of all steps."""
-    rate, nodes = peak_flops(config.train.precision), place.nodes
-    fraction, source = fraction_of_peak(config, folder)
-    steps = planned_steps(config, folder)
-    seconds = flops / (rate * fraction * nodes)
-    a_step = duration(seconds) if seconds >= 60 else f"{seconds:.3g} s"
-    total = "" if steps is None else f", {duration(seconds * steps)} in all"
-    lines = [
-        f"  time          about {a_step} a step{total}:",
-        f"                an estimate from {rate / 1e9:,.0f} GFLOP/s, measured now, and {100 * fraction:.0f}% of it",
-        f"                ({source}); validation and saving are not in it",
-    ]
-    if nodes > 1:
-        lines.append(f"                {nodes} nodes like this one; the time of their messages is not in it")
-    if steps is None and ends_with_data(config):
-        lines.append(
-            f"  steps         as many as the data have (data.epochs={config.data.epochs}), at most "
-            f"{config.train.steps:,}; the start of the run counts them"
-        )
-    elif steps is None:
-        epochs = config.train.epochs
-        passes = f"{epochs} passes" if epochs > 1 else "one pass"
-        lines.append(
-            f"  steps         {passes} over the training sequences (train.epochs); the start of the "
-            "run counts them"
-        )
-    return lines
 
 
 def _memory_lines(
@@ -216,7 +217,7 @@ def _memory_lines(
     lines = [f"  memory        {bytes_text(peak)} at the peak{whose}; {limit}"]
     fits = ranks * peak - programs <= have(plan.place)
     if not fits and plan.place.world == 1:
-        lines += _indented(f"DOES NOT FIT: {plan.advice(kinds, have(plan.place))}")
+        lines += _indented(f"{NO_FIT}: {plan.advice(kinds, have(plan.place))}")
         if (found := plan.nearest(have)) is not None:
             lines += _mesh_that_fits(found, command, "the nearest mesh that fits is")
     lines += [
@@ -249,9 +250,9 @@ def _mesh_lines(
         return lines
     if (found := plan.nearest(have)) is None:
         return lines + _indented(
-            f"DOES NOT FIT on any mesh of this batch: {plan.advice(kinds, have(plan.place))}"
+            f"{NO_FIT} on any mesh of this batch: {plan.advice(kinds, have(plan.place))}"
         )
-    return lines + _mesh_that_fits(found, command, "DOES NOT FIT; the nearest mesh that fits is")
+    return lines + _mesh_that_fits(found, command, f"{NO_FIT}; the nearest mesh that fits is")
 
 
 def _mesh_that_fits(found: Choice, command: Callable[[Choice], str], begin: str) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mudd_core.base.errors import FormatError, UserError
+from mudd_core.base.units import duration
 from mudd_core.config import Config
 from mudd_core.run.store.json_files import read_object, read_saved_config
 from mudd_core.run.store.metrics import rows_of
@@ -86,3 +87,32 @@ def _alike(one: Config, other: Config) -> bool:
 def _sizes(config: Config) -> tuple[str, int, str, int, int]:
     model, train = config.model, config.train
     return model.family, model.d_model, train.precision, train.batch_size, train.seq_len
+
+
+def time_lines(
+    config: Config, steps: int | None, seconds: float, speed: tuple[float, float, str], nodes: int
+) -> list[str]:
+    """Return the time of a step and, if their number is known, of all. speed: (peak, fraction of it, its source)."""
+    rate, fraction, source = speed
+    a_step = duration(seconds) if seconds >= 60 else f"{seconds:.3g} s"
+    total = "" if steps is None else f", {duration(seconds * steps)} in all"
+    lines = [
+        f"  time          about {a_step} a step{total}:",
+        f"                an estimate from {rate / 1e9:,.0f} GFLOP/s, measured now, and {100 * fraction:.0f}% of it",
+        f"                ({source}); validation and saving are not in it",
+    ]
+    if nodes > 1:
+        lines.append(f"                {nodes} nodes like this one; the time of their messages is not in it")
+    if steps is None and ends_with_data(config):
+        lines.append(
+            f"  steps         as many as the data have (data.epochs={config.data.epochs}), at most "
+            f"{config.train.steps:,}; the start of the run counts them"
+        )
+    elif steps is None:
+        epochs = config.train.epochs
+        passes = f"{epochs} passes" if epochs > 1 else "one pass"
+        lines.append(
+            f"  steps         {passes} over the training sequences (train.epochs); the start of the "
+            "run counts them"
+        )
+    return lines

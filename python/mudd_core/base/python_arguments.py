@@ -1,0 +1,34 @@
+"""Messages of a command that a Python function runs: options become arguments, `--step=3` becomes step=3."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from mudd_core.base.errors import FormatError, SaveError, UserError
+
+_OPTION = re.compile(r"(?<![\w-])--([a-z][a-z-]*)(?:=([^\s;,)]+))?")
+
+
+def in_python(text: str, names: Mapping[str, str]) -> str:
+    """Return a message with options as arguments. names: the argument of an option, if it has another name."""
+
+    def argument(found: re.Match[str]) -> str:
+        option, value = found[1], found[2]
+        name = names.get(f"--{option}", option.replace("-", "_"))
+        if value is None or "=" in name:
+            return name
+        return f"{name}={value}" if re.fullmatch(r"[\d.]+", value) else f'{name}="{value}"'
+
+    return _OPTION.sub(argument, text)
+
+
+@contextmanager
+def python_errors(names: Mapping[str, str]) -> Iterator[None]:
+    """Name the arguments of a Python function in the errors of the body. names: as for in_python."""
+    try:
+        yield
+    except (UserError, FormatError, SaveError) as error:
+        error.args = (in_python(str(error), names), *error.args[1:])
+        raise
