@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from mudd_core.cli.tune.python import tune
 from mudd_core.config.families import FAMILIES
 from mudd_core.config.families.family import KEY as FAMILY
 from mudd_core.config.fields import FieldInfo, walk
@@ -23,13 +24,17 @@ _OPEN = (FAMILY, OPTIMIZER)  # which accept FILE.py:NAME besides their choices
 
 @dataclass(frozen=True)
 class Stub:
-    """A stub file. imports: its lines. head: the parameters before the fields. result: the returned type."""
+    """A stub file. imports: its lines. head: the parameters before the fields. result: the returned type.
+
+    models: the fields of the model are keywords too.
+    """
 
     file: str
     function: Callable[..., object]
     imports: tuple[str, ...]
     head: tuple[str, ...]
     result: str
+    models: bool = True
 
     def text(self) -> str:
         """Return the text of the file."""
@@ -40,7 +45,7 @@ class Stub:
             *self.imports,
             "",
             f"def {name}(",
-            *(f"    {line}," for line in (*self.head, *parameters())),
+            *(f"    {line}," for line in (*self.head, *parameters(self.models))),
             f") -> {self.result}:",
             f'    """{doc}"""',
         ]
@@ -63,17 +68,43 @@ STUBS = (
         ("path: str | Path", "overrides: Sequence[str] | Changes = ()", "*"),
         "Config",
     ),
+    Stub(
+        "cli/tune/python.pyi",
+        tune,
+        (
+            "import os",
+            "from pathlib import Path",
+            "from typing import Literal",
+            "",
+            "from mudd_core.cli.tune.tuned import Tuned",
+            "from mudd_core.run.opened.run import Run",
+        ),
+        (
+            "base: str | Path | Run",
+            "data: str | Path",
+            "workdir: str | Path",
+            "*",
+            "adapter: str | Path | None = None",
+            "progress: bool = True",
+        ),
+        "Tuned",
+        models=False,
+    ),
 )
 
 
-def parameters() -> list[str]:
-    """Return `train_steps: int = ...` for each field of all families, in the order of the sections."""
+def parameters(models: bool) -> list[str]:
+    """Return `train_steps: int = ...` for each field, in the order of the sections. models: those of all families."""
     kinds: dict[str, list[str]] = {}
     for family in FAMILIES.values():
         for info in walk(Sections(model=family.config())):
             known = kinds.setdefault(info.path, [])
             known += [kind for kind in _kinds(info) if kind not in known]
-    return [f"{keyword(path)}: {_union(found)} = ..." for path, found in kinds.items()]
+    return [
+        f"{keyword(path)}: {_union(found)} = ..."
+        for path, found in kinds.items()
+        if models or path[:6] != "model."
+    ]
 
 
 def _kinds(info: FieldInfo) -> list[str]:

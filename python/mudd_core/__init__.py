@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from mudd_core._core import isa as isa
     from mudd_core._core import num_threads as num_threads
     from mudd_core._core import set_num_threads as set_num_threads
+    from mudd_core.cli.tune.python import tune as tune
     from mudd_core.config import Config as Config
     from mudd_core.config import FamilyConfig as FamilyConfig
     from mudd_core.config import GPT2Config as GPT2Config
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from mudd_core.run.build.plan import plan as plan
     from mudd_core.run.loop.trainer import Trainer as Trainer
     from mudd_core.tools.compare.comparison import compare as compare
+    from mudd_core.tools.export_weights.exported import export as export
 
 __version__ = "0.1.0"
 
@@ -98,6 +100,7 @@ _HOME = {
     "TransformerPPConfig": "config",
     "compare": "tools.compare.comparison",
     "custom": "ops",
+    "export": "tools.export_weights.exported",
     "isa": "_core",
     "list_configs": "config.load",
     "load": "interop.load_run",
@@ -110,6 +113,7 @@ _HOME = {
     "register_family": "config.families",
     "register_optimizer": "config.own_optimizers",
     "set_num_threads": "_core",
+    "tune": "cli.tune.python",
 }
 _MODULES = ("data", "interop", "nn", "ops")
 

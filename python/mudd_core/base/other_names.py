@@ -11,6 +11,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _CPU = "mudd_core computes on the CPU; leave this call out"
+_TUNE = 'type mc.tune("folder", "chat.jsonl", "runs/mine")'
 _SAME = "training and evaluation need no switch; leave this call out"
 
 MODEL = {
@@ -71,33 +72,57 @@ TRAINER = {
 }
 RUN = {
     "evaluate": "type run.validations, or mc.Trainer(folder).validate()",
+    "export": 'type mc.export(run, "folder")',
     "fit": "type mc.Trainer(folder).fit(), which resumes the run",
     "history": "type run.metrics",
     "logs": "type run.metrics and run.validations",
     "loss": 'type run.metrics["loss"]',
     "predict": "type run.generate(text), or run.model.logits(ids)",
+    "push_to_hub": 'type mc.export(run, "folder"), and upload the folder',
     "resume": "type mc.Trainer(folder).fit(), which resumes the run",
     "sample": "type run.generate(text)",
-    "save_pretrained": "type run.model.save(folder)",
+    "save": 'type run.model.save("folder"), or mc.export(run, "folder") for other programs',
+    "save_pretrained": 'type mc.export(run, "folder"), or run.model.save("folder")',
     "train": "type mc.Trainer(folder).fit(), which resumes the run",
+    "validate": "type mc.Trainer(run.path).validate()",
     "weights": "type run.model.state_dict()",
 }
 PACKAGE = {
+    "AutoModel": 'type mc.load("folder")',
     "AutoModelForCausalLM": 'type mc.load("folder")',
     "AutoTokenizer": 'type model, tokenizer = mc.load("folder")',
-    "LLM": 'type run = mc.load_run("folder"); run.generate("text")',
     "compile": "a model is planned when it first runs; leave this call out",
     "cuda": _CPU,
     "device": _CPU,
+    "evaluate": 'type mc.Trainer("runs/x").validate()',
+    "fine_tune": _TUNE,
+    "finetune": _TUNE,
+    "fit": 'type mc.Trainer("tiny.py", "runs/x").fit()',
     "from_numpy": "type mc.Tensor(array)",
+    "from_pretrained": 'type mc.load("folder"), or mc.load_run("folder")',
+    "generate": 'type mc.load_run("runs/x").generate("text")',
+    "get_peft_model": _TUNE,
+    "LLM": 'type run = mc.load_run("folder"); run.generate("text")',
+    "load_model": 'type mc.load("folder")',
+    "LoraModel": _TUNE,
     "manual_seed": "type mc.Model(config, seed=1), or the field train.seed of a config",
     "no_grad": "NumPy arrays record no gradients: call ops and models on them and leave this call out",
     "ones": "type mc.Tensor(np.ones(shape, np.float32))",
     "optim": 'an optimizer is a field of the config: mc.load_config("tiny.py", ["optim.name=muon"])',
+    "pipeline": 'type run = mc.load_run("folder"); run.generate("text")',
     "randn": "type mc.Tensor(rng.standard_normal(shape, np.float32))",
+    "report": 'type mc.load_run("runs/x"), whose metrics are arrays',
+    "sample": 'type mc.load_run("runs/x").generate("text")',
     "save": 'type model.save("folder")',
+    "save_pretrained": 'type mc.export("runs/x", "folder") for other programs, or model.save("folder")',
+    "sft": _TUNE,
+    "SFTTrainer": _TUNE,
+    "summary": 'type mc.plan("tiny.py")',
     "tensor": "type mc.Tensor(x)",
+    "train": 'type mc.Trainer("tiny.py", "runs/x").fit()',
+    "TrainingArguments": 'type mc.load_config("tiny.py", train_steps=50), whose fields are its settings',
     "utils": "data are fields of the config: data.path, data.pipeline, data.tokenizer",
+    "validate": 'type mc.Trainer("runs/x").validate()',
     "zeros": "type mc.Tensor(np.zeros(shape, np.float32))",
 }
 OPS = {

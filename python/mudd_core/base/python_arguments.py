@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from mudd_core.base.errors import FormatError, SaveError, UserError
 
 _OPTION = re.compile(r"(?<![\w-])--([a-z][a-z-]*)(?:=([^\s;,)]+))?")
+_HELP = re.compile(r"; (?:mudd|python3) [^;]*--help shows the options$")
 
 
 def in_python(text: str, names: Mapping[str, str]) -> str:
@@ -21,7 +22,9 @@ def in_python(text: str, names: Mapping[str, str]) -> str:
             return name
         return f"{name}={value}" if re.fullmatch(r"[\d.]+", value) else f'{name}="{value}"'
 
-    return _OPTION.sub(argument, text)
+    pieces = _HELP.sub("", text).split("`")  # commands of other programs are in backticks
+    pieces[::2] = [_OPTION.sub(argument, piece) for piece in pieces[::2]]
+    return "`".join(pieces)
 
 
 @contextmanager

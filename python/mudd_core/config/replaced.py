@@ -53,6 +53,13 @@ def with_changes(config: AnyConfig, changes: Changes) -> AnyConfig:
     return config
 
 
+def plain_values(config: Sections, changes: Changes) -> dict[str, Scalar]:
+    """Return the values of fields by path in the fields' types; sections must be dicts. Raise UserError as above."""
+    return {
+        _field(config, name).path: _scalar(_field(config, name), value) for name, value in _leaves(changes)
+    }
+
+
 def _leaves(changes: Changes, prefix: str = "") -> Iterator[tuple[str, Value]]:
     """Yield dotted paths and values; a model with a family stays one value."""
     for name, value in changes.items():

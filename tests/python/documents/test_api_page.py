@@ -26,7 +26,7 @@ def folder(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("api")
     shutil.copytree(tiny_text, folder / "my_text")
     fields = {"data.path": str(folder / "my_text"), "data.cache_dir": str(folder / "cache"), "model": SMALL}
-    fields |= {"train.steps": 4, "train.seq_len": 16, "eval.max_batches": 1, "data.tokenizer": "bytes"}
+    fields |= {"train.steps": 4, "train.seq_len": 128, "eval.max_batches": 1, "data.tokenizer": "bytes"}
     with mc.Trainer(mc.load_config("tiny.py", fields), folder / "runs" / "first") as trainer:
         trainer.fit(progress=False)
     return folder

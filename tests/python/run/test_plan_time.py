@@ -96,6 +96,6 @@ def test_a_plan_that_takes_long_says_so_first(tmp_path: Path, capsys: pytest.Cap
     sizes = ["model.d_model=8", "model.n_head=1", "model.d_ff=8", "train.seq_len=8"]
     assert main(["--config=tiny.py", *words, *sizes, "model.n_layer=2"]) == 0
     assert "planning" not in capsys.readouterr().err
-    with mock.patch("mudd_core.cli.commands._BLOCK_SECONDS", 3):
+    with mock.patch("mudd_core.run.build.plan_report._BLOCK_SECONDS", 3):
         assert main(["--config=tiny.py", *words, *sizes, "model.n_layer=2"]) == 0
     assert "note: planning 2 blocks takes about 6 s" in capsys.readouterr().err

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,11 +33,50 @@ _EXAMPLES = 20  # examples whose answers are searched for the text that ends a t
 
 
 @dataclass(frozen=True)
-class Asked:
+class Example:
     """A held-out prompt, and the answer in the data, as ids."""
 
     prompt: Int64
     answer: Int64
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A held-out prompt with the answer in the data and those of the base and of the tuned model."""
+
+    prompt: str
+    data: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The answers to a few prompts. of_training: no example is held out, so the prompts are of the training data."""
+
+    answers: tuple[Answer, ...]
+    of_training: bool = False
+
+    def text(self) -> str:
+        """Return the text that the command prints; empty without answers."""
+        lines = ["", "no example is held out, so these prompts are of the training data:"]
+        lines = lines if self.of_training else []
+        for one in self.answers:
+            lines.append("")
+            lines += [f"  {name:<7} {printable(repr(text)[1:-1])}" for name, text in vars(one).items()]
+        return "\n".join(lines)
+
+
+def losses_text(losses: Sequence[float]) -> str:
+    """Return the first and the last held-out loss; empty for less than two. losses: of all validations."""
+    if len(losses) < 2:
+        return ""
+    return f"\nheld-out loss: {losses[0]:.4f} before, {losses[-1]:.4f} after (nats for each counted token)"
+
+
+def held_out_losses(run: RunFolder) -> list[float]:
+    """Return the losses on the held-out examples, in nats for each counted token."""
+    return [row["val_loss"] for row in rows_of(run) if row.get("val_loss") is not None]
 
 
 def print_answers(run: RunFolder, base: Base) -> None:
@@ -45,34 +84,31 @@ def print_answers(run: RunFolder, base: Base) -> None:
 
     Raise StopRequestedError, with the reason, if a stop is requested before all answers are complete.
     """
+    if losses := losses_text(held_out_losses(run)):
+        print(losses, flush=True)
+    if answers := answers_of(run, base).text():
+        print(answers)
+
+
+def answers_of(run: RunFolder, base: Base) -> Answers:
+    """Return the answers of both models to a few held-out prompts. Raise StopRequestedError as print_answers does."""
     config = read_saved_config(run)
     data = prepare(config, fingerprint=data_fingerprint(read_facts(run)))
     assert isinstance(data, ChatData)
-    losses = [row["val_loss"] for row in rows_of(run) if row.get("val_loss") is not None]
-    if len(losses) > 1:
-        print(
-            f"\nheld-out loss: {losses[0]:.4f} before, {losses[-1]:.4f} after (nats for each counted token)"
-        )
     examples = _held_out(data, config.train.seq_len)
     if not examples:
-        return
+        return Answers(())
     gc.collect()  # free the memory of training before loading two models
     end = _end_of(data.tokenizer, examples)
     shown = examples[:_PROMPTS]
     makers = {"before": lambda: _begun(config, run, base), "after": lambda: load_run(run.path).model}
     answers = {name: _answers(make, data.tokenizer, shown, end) for name, make in makers.items()}
-    if not data.documents[1]:
-        print("\nno example is held out, so these prompts are of the training data:")
+    found = []
     for number, one in enumerate(shown):
-        texts = {
-            "prompt": data.tokenizer.decode(one.prompt),
-            "data": data.tokenizer.decode(one.answer).removesuffix(end),
-            "before": answers["before"][number],
-            "after": answers["after"][number],
-        }
-        print()
-        for name, text in texts.items():
-            print(f"  {name:<7} {printable(repr(text)[1:-1])}")
+        prompt, data_text = data.tokenizer.decode(one.prompt), data.tokenizer.decode(one.answer)
+        both = (answers[name][number] for name in ("before", "after"))
+        found.append(Answer(prompt, data_text.removesuffix(end), *both))
+    return Answers(tuple(found), of_training=not data.documents[1])
 
 
 def _begun(config: Config, run: RunFolder, base: Base) -> Model:
@@ -84,7 +120,7 @@ def _begun(config: Config, run: RunFolder, base: Base) -> Model:
     return model
 
 
-def _held_out(data: ChatData, seq_len: int) -> list[Asked]:
+def _held_out(data: ChatData, seq_len: int) -> list[Example]:
     """Return the last answers of held-out examples, or of training examples if none are held out."""
     found = []
     for split in ("valid", "train"):
@@ -96,13 +132,13 @@ def _held_out(data: ChatData, seq_len: int) -> list[Asked]:
                     last - int(np.argmin(one.counts[last::-1])) + 1 if not one.counts[: last + 1].all() else 0
                 )
                 if first:
-                    found.append(Asked(one.ids[:first], one.ids[first : last + 1]))
+                    found.append(Example(one.ids[:first], one.ids[first : last + 1]))
         if found:
             break
     return found[:_EXAMPLES]
 
 
-def _end_of(tokenizer: Tokenizer, examples: list[Asked]) -> str:
+def _end_of(tokenizer: Tokenizer, examples: list[Example]) -> str:
     """Return the text that ends a turn: from the special token among the last ids, or else the common suffix."""
     special = tokenizer.special_ids() if isinstance(tokenizer, JsonTokenizer) else set()
     for one in examples:
@@ -121,13 +157,13 @@ def _common_end(texts: list[str]) -> str:
     )
 
 
-def _answers(make: Callable[[], Model], tokenizer: Tokenizer, asked: list[Asked], end: str) -> list[str]:
+def _answers(make: Callable[[], Model], tokenizer: Tokenizer, asked: list[Example], end: str) -> list[str]:
     """Return the answers of a model, and free the model afterwards."""
     model = make()
     return [_answer(model, tokenizer, one, end) for one in asked]
 
 
-def _answer(model: Model, tokenizer: Tokenizer, asked: Asked, end: str) -> str:
+def _answer(model: Model, tokenizer: Tokenizer, asked: Example, end: str) -> str:
     """Return the greedy continuation of a prompt, up to the end of a turn."""
     room = model.config.max_seq_len - asked.prompt.size
     ids: list[int] = []

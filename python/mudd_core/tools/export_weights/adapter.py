@@ -45,7 +45,7 @@ def base_name(asked: str | None, run: RunFolder, config: Config) -> str:
     start = config.start.load_parameters_path
     raise UserError(
         f"{_PLACE}: expected a run that was tuned from a folder of Hugging Face, got one from "
-        f"{start}; export that run to such a folder (export --workdir={start} --to=FOLDER) and name "
+        f"{start}; export that run to such a folder and name "
         "it with --base=FOLDER, or use --merged"
     )
 

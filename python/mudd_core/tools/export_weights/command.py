@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.tools.export_weights.adapter import base_name
 from mudd_core.tools.export_weights.asked import Asked
 from mudd_core.tools.export_weights.folder import OWN, systems_of
-from mudd_core.tools.export_weights.forms import Export, run_tokenizer
+from mudd_core.tools.export_weights.forms import Export, Outcome, run_tokenizer
 from mudd_core.tools.export_weights.held_model import Held
 from mudd_core.tools.export_weights.probe import difference, probe_logits
 
@@ -45,7 +46,17 @@ def require_ranks(words: Sequence[str], job: Sequence[str]) -> Callable[[int], N
 
 
 def by_ranks(words: Sequence[str], ranks: Ranks) -> int:
-    """Run the command on each rank of a job. The model is sharded, and rank 0 writes one tensor at a time."""
+    """Run the command on each rank of a job; return the exit code."""
+    outcome = export_run(words, ranks)
+    if ranks.first and outcome.differs:
+        print(f"error: {outcome.text}", file=sys.stderr)
+    elif ranks.first:
+        print(f"{outcome.text}\nto load it in Python:\n  {outcome.loading}")
+    return int(outcome.differs)
+
+
+def export_run(words: Sequence[str], ranks: Ranks) -> Outcome:
+    """Export a run on each rank of a job. The model is sharded, and rank 0 writes one tensor at a time."""
     from mudd_core.run.build.saved_model import model_of_run
 
     asked = ranks.together(lambda: Asked.of(words))
@@ -74,8 +85,8 @@ def by_ranks(words: Sequence[str], ranks: Ranks) -> int:
         return out.merged(held, systems) if is_adapted else out.whole(held, systems, weights, {})
 
 
-def _own(out: Export, held: Held) -> int:
-    """Write the weights with mudd_core's names and read them again; return the exit code."""
+def _own(out: Export, held: Held) -> Outcome:
+    """Write the weights with mudd_core's names and read them again."""
     weights, ranks = out.weights, out.ranks
     if out.asked.args.merged:
         held, weights = out.plain(held)
@@ -93,7 +104,7 @@ def _own(out: Export, held: Held) -> int:
             return text, math.inf
 
     text, far = ranks.from_first(write)
-    return out.compared(text, far, "mudd_core", "load({folder})")
+    return out.compared(text, far, OWN, "mudd_core", "load({folder})")
 
 
 def _step_of(run: RunFolder, step: int) -> tuple[Path, Manifest]:

@@ -40,8 +40,22 @@ from mudd_core.tools.export_weights.template import Trained
 
 
 @dataclass(frozen=True)
+class Outcome:
+    """The result of an export as a sentence. system: the program of the folder. differs: it was removed.
+
+    loading: the line of Python that loads the folder.
+    """
+
+    text: str
+    system: str
+    step: int
+    loading: str = ""
+    differs: bool = False
+
+
+@dataclass(frozen=True)
 class Export:
-    """An export of a step's checkpoint. Each method writes a folder, compares the logits, and returns the exit code.
+    """An export of a step's checkpoint. Each method writes a folder, compares the logits, and returns the outcome.
 
     weights: the run's weights by name, on disk. is_cut: the model is sharded across ranks. alive: the heartbeat of a
     rank, called for each tensor. Only one model is in memory at a time.
@@ -56,7 +70,7 @@ class Export:
     is_cut: bool
     alive: Alive
 
-    def adapter(self, held: Held, base: str) -> int:
+    def adapter(self, held: Held, base: str) -> Outcome:
         """Export only the adapters, for PEFT. base: the name of their base."""
         shape = held.model.config
         beside = self._beside(shape, {}, f"an adapter ({_lora_text(held.model)}) for PEFT", base)
@@ -72,7 +86,7 @@ class Export:
         again = adapted_model(self.asked.folder, shape, kept, spread, self.alive)
         far, largest = self._difference(again, want)
         if not far <= NEAR * largest:  # true for NaN too
-            return self._differs(far)
+            return self._differs(far, "peft")
         if not _is_there(base):
             self._note(
                 f"PEFT reads the base from {base}, which does not exist; name another base with --base=FOLDER"
@@ -86,9 +100,10 @@ class Export:
                 "use --merged"
             )
         text = f"{tensors} tensors in {self.asked.folder}, adapters of {base} for PEFT; {_same(largest)}"
-        return self.said(text, "peft", "AutoPeftModelForCausalLM.from_pretrained({folder})")
+        loads = self.loading("peft", "AutoPeftModelForCausalLM.from_pretrained({folder})")
+        return Outcome(text, "peft", self.step, loads)
 
-    def merged(self, held: Held, systems: Sequence[str]) -> int:
+    def merged(self, held: Held, systems: Sequence[str]) -> Outcome:
         """Export the whole model.
 
         Adapters are added in fp32, and the sums are rounded once to the types of the base.
@@ -97,7 +112,7 @@ class Export:
         plain, weights = self.plain(held)
         far, largest = self._difference(plain.model, want)
         if not far <= NEAR * largest:  # true for NaN too
-            return self._differs(far)
+            return self._differs(far, systems[0])
         kinds = base_types(carrier(self.run, self.config), shape) if systems == ("hf",) else {}
         if narrow := sorted(set(kinds.values()) - {"F32"}):
             rounded = rounded_weights(shape, weights, kinds)
@@ -122,7 +137,7 @@ class Export:
         systems: Sequence[str],
         weights: Mapping[str, StoredTensor],
         kinds: Mapping[str, str],
-    ) -> int:
+    ) -> Outcome:
         """Export all weights with another program's names. weights: by mudd_core's names. kinds: as in write_theirs."""
         asked, base, shape = self.asked, base_source(self.run), held.model.config
         cut = weights if self.is_cut else None
@@ -143,21 +158,17 @@ class Export:
         if system != "hf":
             call = "mudd_core.interop", f"load_original('{system}', {{folder}}, {{folder}})"
         text = f"{tensors} tensors in {asked.folder}{program}; {_same(largest, changes)}"
-        return self.compared(text, far, *call)
+        return self.compared(text, far, system, *call)
 
-    def compared(self, text: str, far: float, module: str, call: str) -> int:
-        """Print as `said`, or remove the folder if its logits differ from the model's; return the exit code."""
-        return self.said(text, module, call) if far == 0.0 else self._differs(far)
+    def compared(self, text: str, far: float, system: str, module: str, call: str) -> Outcome:
+        """Return the text, or remove the folder if its logits differ from the model's. call: as for `loading`."""
+        if far != 0.0:
+            return self._differs(far, system)
+        return Outcome(text, system, self.step, self.loading(module, call))
 
-    def said(self, text: str, module: str, call: str) -> int:
-        """Print the text, and the line of Python that loads the folder; return the exit code of success.
-
-        call: of a function in the module, with {folder} for the path.
-        """
-        if self.ranks.first:
-            call = call.format(folder=repr(str(self.asked.folder)))
-            print(f"{text}\nto load it in Python:\n  import {module}; model = {module}.{call}")
-        return 0
+    def loading(self, module: str, call: str) -> str:
+        """Return the line of Python that loads the folder. call: of a function in the module, with {folder}."""
+        return f"import {module}; model = {module}.{call.format(folder=repr(str(self.asked.folder)))}"
 
     def _difference(self, model: Model, want: Float32) -> tuple[float, float]:
         """Return (largest difference, largest logit) between a model and `want`, whose sums have another order.
@@ -183,15 +194,12 @@ class Export:
         trained = None if tokenizer is None or given else trained_template(config, run, tokenizer)
         return Beside(carrier(run, config), tokenizer, given is None, kinds, card, trained)
 
-    def _differs(self, far: float) -> int:
-        """Remove the folder and print the reason."""
+    def _differs(self, far: float, system: str) -> Outcome:
+        """Remove the folder and return the reason."""
         if self.ranks.first:
             shutil.rmtree(self.asked.folder, ignore_errors=True)
-            print(
-                f"error: [export] logits of {self.asked.folder} differ by {far:.3e}; it was removed",
-                file=sys.stderr,
-            )
-        return 1
+        text = f"[export] logits of {self.asked.folder} differ by {far:.3e}; it was removed"
+        return Outcome(text, system, self.step, differs=True)
 
     def _note(self, text: str) -> None:
         if self.ranks.first:

@@ -1,0 +1,98 @@
+"""The training of mc.tune and its result."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from contextlib import nullcontext, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+
+from mudd_core.base.errors import UserError
+from mudd_core.base.paths import local
+from mudd_core.base.python_arguments import python_errors
+from mudd_core.base.show.tables import html_table
+from mudd_core.cli.tune.before_after import Answer, Answers, answers_of, held_out_losses, losses_text
+from mudd_core.cli.tune.start import Asked, started
+from mudd_core.config import Config, load_config
+from mudd_core.config.keywords import changes_of
+from mudd_core.config.replaced import Value, plain_values
+from mudd_core.interop.load_run import load_run
+from mudd_core.run.loop.trainer import Trainer
+from mudd_core.run.opened.run import Run
+from mudd_core.run.records.events import Summary
+from mudd_core.run.store.run_folder import RunFolder
+
+
+@dataclass(frozen=True, repr=False)
+class Tuned:
+    """The result of mc.tune. run: for run.generate and mc.export. summary: of the training.
+
+    choices: a line for each chosen field, with the reason. losses: of all validations, in nats for each counted token;
+    the first is of the base. answers: to a few held-out prompts, before and after; empty if the run was stopped.
+    """
+
+    run: Run
+    summary: Summary
+    choices: tuple[str, ...]
+    losses: tuple[float, ...]
+    answers: tuple[Answer, ...]
+
+    def __repr__(self) -> str:
+        text = "\n".join(filter(None, [losses_text(self.losses).strip(), Answers(self.answers).text()]))
+        return (
+            f"Tuned('{self.run.path}', step {self.summary.step:,} of {self.summary.steps:,})\n{text}".rstrip()
+        )
+
+    def _repr_html_(self) -> str:
+        rows = [tuple(vars(one).values()) for one in self.answers]
+        title = f"Tuned '{self.run.path}': step {self.summary.step:,} of {self.summary.steps:,}"
+        if losses := losses_text(self.losses).strip():
+            title = f"{title}; {losses}"
+        return html_table(rows, title=title, head=("prompt", "data", "before", "after") if rows else ())
+
+
+def tuned(
+    base: str | Path | Run,
+    data: str | Path,
+    workdir: str | Path,
+    adapter: str | Path | None,
+    progress: bool,
+    fields: Mapping[str, Value],
+) -> Tuned:
+    """Fine-tune a model as mc.tune documents."""
+    if not isinstance(progress, bool):
+        raise TypeError(f"[tune] progress: expected True or False, got {progress!r}")
+    run = RunFolder(local(_path("workdir", workdir), "[tune] workdir"))
+    with python_errors({}):
+        asked = Asked(
+            _path("base", base.path if isinstance(base, Run) else base),
+            _path("data", data),
+            run,
+            "" if adapter is None else _path("adapter", adapter),
+            _words(fields),
+        )
+        with nullcontext() if progress else redirect_stdout(io.StringIO()), started(asked) as start:
+            print("\n".join(start.lines), flush=True)
+            config = load_config(run.asked_file, [*start.place, *asked.fields])
+            with Trainer(config, run.path) as trainer:
+                summary = trainer.fit(progress=progress)
+        answers = () if summary.stopped else answers_of(run, start.base).answers
+    losses = tuple(held_out_losses(run))
+    return Tuned(load_run(run.path), summary, tuple(map(str.strip, start.lines)), losses, answers)
+
+
+def _path(name: str, value: str | Path) -> str:
+    if not isinstance(value, str | Path) or not str(value):
+        raise TypeError(f"[tune] {name}: expected a string or a path, got {value!r}")
+    return str(value)
+
+
+def _words(fields: Mapping[str, Value]) -> list[str]:
+    """Return the fields as overrides, which the run's model card repeats."""
+    if wrong := [name for name in fields if name.startswith("model_")]:
+        raise UserError(f"[tune] {wrong[0]}: the base decides the model; leave its fields out")
+    values = plain_values(Config(), changes_of("tune", fields))
+    return [
+        f"{path}={str(value).lower() if isinstance(value, bool) else value}" for path, value in values.items()
+    ]

@@ -1,0 +1,104 @@
+"""mc.export: a run's weights as a folder for another program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from mudd_core.base.errors import UserError
+from mudd_core.base.python_arguments import python_errors
+from mudd_core.base.show.tables import html_table
+from mudd_core.config.suggest import nearest
+from mudd_core.run.opened.run import Run
+from mudd_core.run.ranks.ranks import Ranks
+from mudd_core.run.store.best_step import BEST
+from mudd_core.tools.export_weights.command import export_run
+
+Form = Literal["merged", "adapter"]
+_NAMES = {
+    "--workdir": "run",
+    "--to": "folder",
+    "--merged": 'form="merged"',
+    "--adapter": 'form="adapter"',
+}
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A folder that mc.export wrote. system: its program. step: of the checkpoint. text: the command's sentence.
+
+    loading: the line of Python that loads the folder.
+    """
+
+    folder: Path
+    system: str
+    step: int
+    text: str
+    loading: str
+
+    def __repr__(self) -> str:
+        return f"Exported('{self.folder}': {self.text}; {self.loading})"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            ("folder", str(self.folder)),
+            ("for", self.system),
+            ("step", f"{self.step:,}"),
+            ("", self.text),
+        ]
+        return html_table(rows, title="Exported weights")
+
+
+def export(
+    run: str | Path | Run,
+    folder: str | Path,
+    form: Form | None = None,
+    *,
+    system: str | None = None,
+    step: int | Literal["best"] | None = None,
+    base: str | Path | None = None,
+    tokenizer: str | Path | None = None,
+    shard_mb: int = 4096,
+    trust_code: bool = False,
+) -> Exported:
+    """Write a run's weights as a folder of an original program: `mc.export("runs/x", "x-hf")`.
+
+    The folder is loaded again: its logits equal the run's, or it is removed. folder: a new one. form: for a run of
+    adapters, "merged" writes the whole model (the default), "adapter" the adapters alone, as PEFT reads them.
+    system: "hf" for transformers, another program of mc.interop.systems(), or "own" for mc.load; None is hf, or the
+    program of the family. step: of the checkpoint; None for the newest, "best" for the lowest validation loss.
+    base: name of the base in an adapter's settings; None is the folder that was tuned. tokenizer: one to write instead
+    of the run's. shard_mb: largest file in MiB; 0: a file for each tensor. trust_code: as for mc.load_run.
+    Raise UserError for a folder that exists and for a form that the run or the program does not support, RuntimeError
+    if the logits differ.
+    """
+    if form is not None and form not in get_args(Form):
+        hint = nearest(form, get_args(Form)) if isinstance(form, str) else ""
+        raise UserError(f"[export] form: expected merged, adapter or None, got {form!r}{hint}")
+    words = [f"--workdir={_path('run', run)}", f"--to={_path('folder', folder)}"]
+    words += [f"--{form}"] if form else []
+    words += [] if system is None else [f"--system={_path('system', system)}"]
+    words += [] if step is None else [f"--step={_step(step)}"]
+    words += [] if base is None else [f"--base={_path('base', base)}"]
+    words += [] if tokenizer is None else [f"--tokenizer={_path('tokenizer', tokenizer)}"]
+    words += [] if shard_mb == 4096 else [f"--shard-mb={shard_mb}"]
+    with python_errors(_NAMES):
+        outcome = export_run([*words, *(["--trust-code"] if trust_code else [])], Ranks())
+    if outcome.differs:
+        raise RuntimeError(outcome.text)
+    return Exported(Path(folder), outcome.system, outcome.step, outcome.text, outcome.loading)
+
+
+def _path(name: str, value: str | Path | Run) -> str:
+    if isinstance(value, Run):
+        return str(value.path)
+    if not isinstance(value, str | Path) or not str(value):
+        raise TypeError(f"[export] {name}: expected a string or a path, got {value!r}")
+    return str(value)
+
+
+def _step(step: int | str) -> str:
+    if step != BEST and (isinstance(step, bool) or not isinstance(step, int)):
+        raise TypeError(f'[export] step: expected a whole number, "best" or None, got {step!r}')
+    return str(step)
