@@ -5,11 +5,14 @@ mypy checks `**fields: Unpack[...]` too, but jedi completes only keywords that a
 
 from __future__ import annotations
 
+import inspect
+import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from mudd_core.cli.tune.python import tune
+from mudd_core.config import Config
 from mudd_core.config.families import FAMILIES
 from mudd_core.config.families.family import KEY as FAMILY
 from mudd_core.config.fields import FieldInfo, walk
@@ -26,7 +29,7 @@ _OPEN = (FAMILY, OPTIMIZER)  # which accept FILE.py:NAME besides their choices
 class Stub:
     """A stub file. imports: its lines. head: the parameters before the fields. result: the returned type.
 
-    models: the fields of the model are keywords too.
+    models: the fields of the model are keywords too. inside: lines of the class and the other overload of a method.
     """
 
     file: str
@@ -35,21 +38,22 @@ class Stub:
     head: tuple[str, ...]
     result: str
     models: bool = True
+    inside: tuple[str, ...] = ()
 
     def text(self) -> str:
         """Return the text of the file."""
-        name, doc = self.function.__name__, self.function.__doc__
-        lines = [
-            f'"""Types of mc.{name}; `./run docs` writes this file (tests/keyword_stubs.py)."""',
-            "",
-            *self.imports,
-            "",
+        name = self.function.__name__
+        code = [
             f"def {name}(",
             *(f"    {line}," for line in (*self.head, *parameters(self.models))),
             f") -> {self.result}:",
-            f'    """{doc}"""',
+            textwrap.indent(f'"""{inspect.getdoc(self.function)}\n"""', "    "),
         ]
-        return "\n".join(lines) + "\n"
+        owner = "Config" if self.inside else "mc"
+        about = f'"""Types of {owner}.{name}; `./run docs` writes this file (tests/keyword_stubs.py)."""'
+        if self.inside:
+            code = [*self.inside, textwrap.indent("\n".join(["@overload", *code]), "    ")]
+        return "\n".join([about, "", *self.imports, "", *code, ""])
 
 
 STUBS = (
@@ -89,6 +93,24 @@ STUBS = (
         ),
         "Tuned",
         models=False,
+    ),
+    Stub(
+        "config/replacing.pyi",
+        Config.replace,
+        (
+            "import os",
+            "from typing import Literal, Self, overload",
+            "",
+            "from mudd_core.config.replaced import Changes, Value",
+            "from mudd_core.config.schema import Sections",
+        ),
+        ("self", "field: Changes = ...", "*"),
+        "Self",
+        inside=(
+            "class Replacing(Sections):",
+            "    @overload",
+            "    def replace(self, field: str, value: Value) -> Self: ...",
+        ),
     ),
 )
 

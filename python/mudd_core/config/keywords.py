@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from mudd_core.base.errors import UserError
 from mudd_core.config.families.family import KEY as FAMILY
 from mudd_core.config.fields import FieldInfo
-from mudd_core.config.overrides import field_path
-from mudd_core.config.replaced import Changes, Value
+from mudd_core.config.overrides import AnyConfig, field_path
+from mudd_core.config.replaced import Changes, Value, with_changes
 from mudd_core.config.schema import fields_of_all
 from mudd_core.config.suggest import foreign_name, nearest, nearest_field
 
@@ -20,6 +20,29 @@ _HOW = "; fields are section_field, such as train_steps=50"
 def keyword(path: str) -> str:
     """Return the keyword of a field: `train_steps` for train.steps."""
     return path.replace(".", "_")
+
+
+def replaced(
+    config: AnyConfig, field: str | Changes | None, value: Value | None, fields: Mapping[str, Value]
+) -> AnyConfig:
+    """Return the copy that Config.replace documents."""
+    changes = changes_of("replace", fields)
+    if field is None and changes:
+        return with_changes(config, changes)
+    if isinstance(field, Mapping):
+        return with_changes(config, {**field, **changes})
+    if not isinstance(field, str):
+        given = "nothing" if field is None else f"a {type(field).__name__}"
+        raise TypeError(
+            f"[config] replace: expected a field or a dict of fields, got {given}; type "
+            'config.replace({"train.steps": 20})'
+        )
+    if value is None:
+        raise UserError(
+            f"[config] replace: expected a value for '{field}', got None; type "
+            f'config.replace("{field}", VALUE) or config.replace({{"{field}": VALUE}})'
+        )
+    return with_changes(config, {field: value, **changes})
 
 
 def changes_of(place: str, fields: Mapping[str, Value]) -> Changes:

@@ -26,7 +26,7 @@ BEFORE = {
 }
 
 # Replaces arguments of README's first run in Python: 50 updates, and two validations on all held-out text.
-FEWER = '"train.steps": 10, "eval.max_batches": 1'
+FEWER = "train_steps=10, eval_max_batches=1"
 
 
 @pytest.fixture(scope="module")
@@ -54,8 +54,8 @@ def test_python_of_the_readme_runs_as_it_is_typed(reader: Reader) -> None:
     typed = "\n".join(
         re.findall(r"```python\n(.*?)```", (reader.folder / "README.md").read_text(), re.DOTALL)
     )
-    assert typed.count('"train.steps": 50') == 1
-    (reader.folder / "first.py").write_text(typed.replace('"train.steps": 50', FEWER))
+    assert typed.count("train_steps=50") == 1
+    (reader.folder / "first.py").write_text(typed.replace("train_steps=50", FEWER))
     (done,) = reader.type(["python first.py"])
     assert done.code == 0 and "step 10/10" in done.err, done
     assert 2.5 < float(done.out.splitlines()[0]) < 5, "bits per byte after 10 steps"

@@ -46,6 +46,7 @@ class Source:
     """The source of a Run.
 
     model: returns (model, step); the step is None for weights only. folder: the folder of a run.
+    step: of the checkpoint that the user named; None for the newest.
     """
 
     path: Path
@@ -53,6 +54,7 @@ class Source:
     model: Callable[[], tuple[Model, int | None]]
     tokenizer: Callable[[], Tokenizer | None]
     folder: RunFolder | None = None
+    step: int | None = None
 
 
 class Sampling(TypedDict, total=False):
@@ -267,6 +269,16 @@ def _tokens_and_date(row: Row, folder: RunFolder | None) -> Facts:
     return facts
 
 
+def folder_named_by(run: Run) -> Path:
+    """Return the folder that was opened, or the checkpoint's folder if a step was named."""
+    source = run._source
+    return (
+        source.path
+        if source.folder is None or source.step is None
+        else source.folder.step_folder(source.step)
+    )
+
+
 def _note(text: str) -> None:
     print(f"note: {text}", file=notes_stream())
 
@@ -291,13 +303,14 @@ def own_source(path: Path, step: int | str | None, *, trust_code: bool = False) 
             f"[load_run] step: expected {of_folder}, the step of {path}, got {step}; leave it out"
         )
     run_copies(folder, needs=())  # makes the data's reader available, which the tokenizer may need
-    config = read_saved_config(folder)
+    config, step = read_saved_config(folder), of_folder if step is None else step
     return Source(
         path,
         config,
-        partial(_model, folder, of_folder if step is None else step),
+        partial(_model, folder, step),
         partial(own_tokenizer, config, folder),
         folder,
+        step,
     )
 
 

@@ -13,7 +13,7 @@ from mudd_core.base.regular_files import write_text
 from mudd_core.base.show.printable import escaped
 from mudd_core.base.show.tables import html_table
 from mudd_core.base.show.terminal import screen
-from mudd_core.run.opened.run import Run
+from mudd_core.run.opened.run import Run, folder_named_by
 from mudd_core.tools.compare import Part
 from mudd_core.tools.compare.command import comparison_page, comparison_text, read_runs
 from mudd_core.tools.compare.compared import ComparedRun, first_difference
@@ -85,7 +85,7 @@ def compare(*runs: str | Path | Run) -> Comparison:
 
 def _folder(run: str | Path | Run) -> str:
     if isinstance(run, Run):
-        return str(run.path)
+        return str(folder_named_by(run))
     if not isinstance(run, str | Path):
         raise TypeError(f"[compare] runs: expected the folders of runs, got {run!r}")
     return str(run)

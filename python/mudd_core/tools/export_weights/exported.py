@@ -10,7 +10,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.python_arguments import python_errors
 from mudd_core.base.show.tables import html_table
 from mudd_core.config.suggest import nearest
-from mudd_core.run.opened.run import Run
+from mudd_core.run.opened.run import Run, folder_named_by
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.store.best_step import BEST
 from mudd_core.tools.export_weights.command import export_run
@@ -92,7 +92,7 @@ def export(
 
 def _path(name: str, value: str | Path | Run) -> str:
     if isinstance(value, Run):
-        return str(value.path)
+        return str(folder_named_by(value))
     if not isinstance(value, str | Path) or not str(value):
         raise TypeError(f"[export] {name}: expected a string or a path, got {value!r}")
     return str(value)
