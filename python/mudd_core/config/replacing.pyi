@@ -53,6 +53,7 @@ class Replacing(Sections):
         data_dataset_config: str | os.PathLike[str] = ...,
         data_split: str | os.PathLike[str] = ...,
         data_column: str | os.PathLike[str] = ...,
+        data_document: Literal["auto", "file", "piece", "line"] = ...,
         data_template: str | os.PathLike[str] = ...,
         data_loss_on: Literal["assistant", "last", "all"] = ...,
         data_too_long: Literal["drop", "cut", "fail"] = ...,

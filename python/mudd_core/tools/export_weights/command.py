@@ -104,7 +104,7 @@ def _own(out: Export, held: Held) -> Outcome:
             return text, math.inf
 
     text, far = ranks.from_first(write)
-    return out.compared(text, far, OWN, "mudd_core", "load({folder})")
+    return out.compared(text, far, OWN, "mudd_core", "load({folder}).model")
 
 
 def _step_of(run: RunFolder, step: int) -> tuple[Path, Manifest]:

@@ -21,6 +21,7 @@ _NAMES = {
     "--to": "folder",
     "--merged": 'form="merged"',
     "--adapter": 'form="adapter"',
+    "--force": "force=True",
 }
 
 
@@ -60,6 +61,7 @@ def export(
     base: str | Path | None = None,
     tokenizer: str | Path | None = None,
     shard_mb: int = 4096,
+    force: bool = False,
     trust_code: bool = False,
 ) -> Exported:
     """Write a run's weights as a folder of an original program: `mc.export("runs/x", "x-hf")`.
@@ -69,9 +71,11 @@ def export(
     system: "hf" for transformers, another program of mc.interop.systems(), or "own" for mc.load; None is hf, or the
     program of the family. step: of the checkpoint; None for the newest, "best" for the lowest validation loss.
     base: name of the base in an adapter's settings; None is the folder that was tuned. tokenizer: one to write instead
-    of the run's. shard_mb: largest file in MiB; 0: a file for each tensor. trust_code: as for mc.load_run.
-    Raise UserError for a folder that exists and for a form that the run or the program does not support, RuntimeError
-    if the logits differ.
+    of the run's. shard_mb: largest file in MiB; 0: a file for each tensor. force: replace the folder if an export
+    wrote it. trust_code: as for mc.load_run.
+
+    Raise UserError for a folder that exists, and for a form that the run or the program does not support. Raise
+    RuntimeError if the logits differ.
     """
     if form is not None and form not in get_args(Form):
         hint = nearest(form, get_args(Form)) if isinstance(form, str) else ""
@@ -83,8 +87,10 @@ def export(
     words += [] if base is None else [f"--base={_path('base', base)}"]
     words += [] if tokenizer is None else [f"--tokenizer={_path('tokenizer', tokenizer)}"]
     words += [] if shard_mb == 4096 else [f"--shard-mb={shard_mb}"]
+    words += ["--force"] if force else []
+    words += ["--trust-code"] if trust_code else []
     with python_errors(_NAMES):
-        outcome = export_run([*words, *(["--trust-code"] if trust_code else [])], Ranks())
+        outcome = export_run(words, Ranks())
     if outcome.differs:
         raise RuntimeError(outcome.text)
     return Exported(Path(folder), outcome.system, outcome.step, outcome.text, outcome.loading)
