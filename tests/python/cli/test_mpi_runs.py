@@ -44,6 +44,8 @@ def test_launch_with_ranks_is_the_run_of_one_process(whole: TinyRun, tiny_text: 
     run = run_of(tmp_path / "run", tiny_text, "--ranks=2")
     run.finished()
     assert run.same_as(whole) and run.output.count("\ndone: ") == 1 and "2 ranks on 1 node" in run.output
+    log = (run.workdir / "log.txt").read_text()
+    assert "mpirun -n 2" not in run.output and re.search(r"^started by \S*mpirun -n 2 ", log, re.M)
     assert run.output.count("\nstep ") >= 40, "a line for each step: the first rank is on no terminal"
 
 

@@ -11,12 +11,14 @@ from unittest import mock
 import pytest
 
 import mudd_core as mc
+from launched import launched
 from mudd_core import _core
 from mudd_core.cli import main
 from mudd_core.config import Config, to_dict
 from mudd_core.run.build.plan_report import planned
 from mudd_core.run.build.plan_time import fraction_of_peak, planned_steps
 from mudd_core.run.store.run_folder import RunFolder
+from tiny_run import CONFIG
 
 ASSUMED = (0.5, "no run of this width and batch was measured yet, so half of the peak is assumed")
 
@@ -99,3 +101,17 @@ def test_a_plan_that_takes_long_says_so_first(tmp_path: Path, capsys: pytest.Cap
     with mock.patch("mudd_core.run.build.plan_report._BLOCK_SECONDS", 3):
         assert main(["--config=tiny.py", *words, *sizes, "model.n_layer=2"]) == 0
     assert "note: planning 2 blocks takes about 6 s" in capsys.readouterr().err
+
+
+def test_a_plan_warns_of_many_epochs_before_and_after_the_cache_is_built(
+    tmp_path: Path, tiny_text: Path
+) -> None:
+    words = [f"--config={CONFIG}", f"data.path={tiny_text}", f"data.cache_dir={tmp_path / 'cache'}"]
+    many = [*words, "--plan", "train.steps=100000"]
+    before = " ".join(launched(tmp_path, *many).stdout.split())
+    assert "WARNING: [data] the run reads" in before and "the text has only about" in before
+    assert launched(tmp_path, "data", *words).returncode == 0
+    after = " ".join(launched(tmp_path, *many).stdout.split())
+    assert "WARNING: [data] the run reads" in after and "about" not in after.partition("WARNING")[2]
+    few = launched(tmp_path, *words, "--plan", "train.steps=2")
+    assert few.returncode == 0 and "WARNING" not in few.stdout
