@@ -27,6 +27,7 @@ from mudd_core.run.build.recipe import recipe_note
 from mudd_core.run.ranks.hang_watch import reader_watch
 from mudd_core.run.ranks.rank_checks import hold_machine
 from mudd_core.run.ranks.ranks import Ranks
+from mudd_core.run.store.run_as_text import require_text
 from mudd_core.run.store.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ def run(request: Request, ranks: Ranks | None = None) -> int:
 
         if request.folder.url:
             _look_at(request.folder)
+        require_text(request.required_config(), request.folder)
         check_sources(request.required_config())
         line = shlex.split(command_line(request))
         print(plan(request.required_config(), request.folder, request.options, line))
@@ -205,6 +207,7 @@ def data(request: Request) -> int:
     from mudd_core.data.pipelines import prepare
 
     config = saved_run(request)[0] if request.config is None else request.config
+    require_text(config, request.folder if "--workdir" in request.options else None)
     if note := recipe_note(config):
         print(note)
     for line in prepare(config).describe():

@@ -16,6 +16,7 @@ from mudd_core.run.build.components import Components, with_model_of
 from mudd_core.run.build.grow import refuse_cut_growth
 from mudd_core.run.build.rows import shortened
 from mudd_core.run.build.run_data import with_steps
+from mudd_core.run.build.start_sizes import require_same_sizes
 from mudd_core.run.build.start_source import check_start, fetch_start
 from mudd_core.run.build.start_tokenizer import with_source_tokenizer
 from mudd_core.run.loop.session import Session
@@ -33,6 +34,7 @@ from mudd_core.run.report.tracker import Tracker, require_tracker, tracker_mode
 from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.metrics import last_peak_share
 from mudd_core.run.store.metrics_file import require_metrics_file
+from mudd_core.run.store.run_as_text import require_text
 from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.run.store.run_store import RunStore
 
@@ -70,9 +72,12 @@ def open_run(
     config, changed = store.adopt(asked) if store else (asked, [])
     said, warned = "", ""
     is_new = not (store and store.has_checkpoint())
+    if is_new:
+        ranks.together(lambda: require_text(config, store.folder if store else None))
     if model is None and (is_new or config.tune.method == "lora"):
         ranks.together(lambda: fetch_start(config) if ranks.first else None)
         ranks.together(lambda: check_start(config, store.folder if store else None))
+        ranks.together(lambda: require_same_sizes(config, store.folder if store else None))
     if model is None and is_new:
         ranks.together(lambda: refuse_cut_growth(config, ranks.nodes))
         config, said, warned = _with_source_tokenizer(config, store, ranks)

@@ -1,0 +1,54 @@
+"""A run that is named as the text of a new run, and the command or call that trains its model further."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from mudd_core.base.errors import UserError
+from mudd_core.base.storage import is_url, mapped
+from mudd_core.base.surroundings import is_command_line, typed_program
+from mudd_core.config import Config
+from mudd_core.run.store.json_files import read_config_file
+from mudd_core.run.store.other_config import new_workdir
+from mudd_core.run.store.run_folder import RunFolder
+
+_PATH, _START = "data.path", "start.load_parameters_path"
+
+
+def trained_further(run: str, text: str = "", start: str = "") -> str:
+    """Return the command or call that trains the model of a run further, in a new folder.
+
+    text: value of data.path; empty: the text of the run. start: a checkpoint of the run instead of its newest one.
+    """
+    fields = {**({_PATH: text} if text else {}), _START: start or run}
+    if is_command_line():
+        words = [f"{name}={value}" for name, value in fields.items()]
+        config, workdir = f"--config={run}/config.json", f"--workdir={new_workdir(run)}"
+        return shlex.join([*typed_program(), config, *words, workdir])
+    return f"mc.Trainer(mc.load_config('{run}/config.json', {fields!r}), workdir={new_workdir(run)!r})"
+
+
+def require_text(config: Config, folder: RunFolder | None) -> None:
+    """Raise UserError if data.path or data.eval_path is a run. folder: of a run, which may have trained so before."""
+    known = set[str]()
+    if folder is not None and folder.holds_run:
+        saved = read_config_file(folder).data
+        known = {saved.path, saved.eval_path}
+    for name in ("path", "eval_path"):
+        typed: str = getattr(config.data, name)
+        path = mapped(typed, config.storage.map)
+        if not path or is_url(path) or typed in known:
+            continue
+        run, _ = RunFolder.holding(Path(path))
+        if not (run.holds_run and run.has_identity):
+            continue
+        resume = (
+            shlex.join([*typed_program(), f"--workdir={run}"])
+            if is_command_line()
+            else f"mc.Trainer('{run}')"
+        )
+        raise UserError(
+            f"[data.{name}] expected a text file or a folder of them, got '{typed}', which is a run. To train its "
+            f"model further in a new run:\n  {trained_further(str(run))}\nTo resume it:\n  {resume}"
+        )
