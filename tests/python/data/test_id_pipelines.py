@@ -47,7 +47,7 @@ def test_bad_records_end_with_their_place(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="record 0 has no feature 'input_ids'"):
         prepare(config_of("pile", tmp_path / "d", *words)).rows("train", shape).arrays(0, 1)
     data = prepare(config_of("pile", tmp_path / "d", *words))
-    with pytest.raises(UserError, match="expected a batch of 4 rows"):
+    with pytest.raises(UserError, match="expected a batch of 4 sequences"):
         data.rows("train", RowShape(LENGTH, BATCH, 0))
     unmatched = config_of("pile", tmp_path / "d", "data.format=tfrecord")
     with pytest.raises(UserError, match=r"data\.eval_path"):

@@ -265,7 +265,7 @@ def test_files_named_by_eval_match_validate_and_do_not_train(texts: Path) -> Non
 
 def test_an_epoch_ends(texts: Path) -> None:
     with pytest.raises(
-        UserError, match=r"\[data.epochs\] 1 passes have \d+ batches of 2 rows, and train.steps=4000"
+        UserError, match=r"\[data.epochs\] 1 passes have \d+ batches of 2 sequences, and train.steps=4000"
     ):
         Trainer(_config("pack", texts, "data.epochs=1", "train.steps=4000"))
     with pytest.raises(UserError, match="no end"):

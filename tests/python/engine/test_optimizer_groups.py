@@ -117,7 +117,7 @@ def test_a_group_has_selectors_and_settings() -> None:
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("lion: heads", "'heads' matches none; near names: head "),
+        ("lion: heads", "'heads' matches none; similar names: head "),
         (
             "lion: role=slots",
             "'role=slots' matches none; the model has the roles embedding, gain, head, matrix",

@@ -155,7 +155,7 @@ def test_mistakes_say_what_to_type() -> None:
     model, cfg, _ = make("mixtral")
     ids = make_batch(cfg.vocab_size, 1, 5)["inputs"]
     with pytest.raises(
-        UserError, match=r"\[patch\] name: .* 'blocks.0.attn.outs' matches none; near names: "
+        UserError, match=r"\[patch\] name: .* 'blocks.0.attn.outs' matches none; similar names: "
     ):
         model.patch({"blocks.0.attn.outs": changed})
     with pytest.raises(

@@ -59,7 +59,7 @@ def test_patterns_choose_names(patterns: str, chosen: list[str]) -> None:
     [
         ("blocks.*.atn.q.w", r"'blocks.\*.atn.q.w' matches none; similar names: blocks.\*.attn.q.w"),
         ("blocks.7.attn.q.w", r"similar names: blocks.\*.attn.q.w"),
-        ("head,!heads", r"'heads' matches none; near names: head"),
+        ("head,!heads", r"'heads' matches none; similar names: head"),
         ("zzz", r"'zzz' matches none; there are embed, "),
         ("head,!h*", "expected at least one parameter to train"),
     ],

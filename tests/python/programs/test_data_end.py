@@ -91,7 +91,7 @@ def test_a_schedule_as_long_as_the_steps_keeps_its_length(words: list[str], tmp_
 def test_data_without_a_whole_batch_are_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     large = [word for word in words if not word.startswith("per_device_batch_size")]
     assert main([*large, "per_device_batch_size=64"]) == 2
-    assert "expected a batch of 64 rows" in capsys.readouterr().err
+    assert "expected a batch of 64 sequences" in capsys.readouterr().err
 
 
 def test_a_larger_epoch_continues_a_run_that_ended_with_its_data(

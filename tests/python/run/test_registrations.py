@@ -104,6 +104,6 @@ def test_schemes_that_fsspec_ships_are_not_registrations() -> None:
     assert registrations() - before == {"scheme of_this_test"}
     require_registered(["scheme of_this_test"], "mine.py")
     with pytest.raises(
-        UserError, match=r"needs what my file\.py registers \(reader r\).*--config='my file\.py'"
+        UserError, match=r"needs the code that my file\.py registers \(reader r\).*--config='my file\.py'"
     ):
         require_registered(["reader r", "scheme of_this_test"], "my file.py")

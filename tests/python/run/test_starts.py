@@ -37,7 +37,7 @@ def test_epochs_become_steps_once_and_are_saved(tiny_text: Path, memory_path: Pa
 
 
 def test_epochs_need_rows_and_an_end(tiny_text: Path) -> None:
-    with pytest.raises(UserError, match=r"\[train\.epochs\] expected at least a batch of 1000000 rows"):
+    with pytest.raises(UserError, match=r"\[train\.epochs\] expected at least a batch of 1000000 sequences"):
         Trainer(tiny(tiny_text, "train.epochs=1", "train.batch_size=1000000"))
     with pytest.raises(UserError, match=r"train\.epochs: data\.pipeline=synthetic has no end"):
         tiny(tiny_text, "train.epochs=1", "data.pipeline=synthetic")
