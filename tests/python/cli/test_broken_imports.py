@@ -126,7 +126,7 @@ def test_an_import_leaves_a_run_that_has_begun_alone(
     (run / "config.json").write_bytes((imported / "config.json").read_bytes())
     (run / "run.json").write_text('{"run_id": "1", "started": "2026", "vocab_size": 256}')
     assert main(["import", str(given / "base"), f"--workdir={run}"]) == 2
-    assert "holds a run already" in capsys.readouterr().err
+    assert "already contains a run" in capsys.readouterr().err
 
 
 def test_a_second_tune_waits_for_nothing_and_removes_nothing(

@@ -271,7 +271,7 @@ if os.environ["OMPI_COMM_WORLD_RANK"] == "1":
 """
     code, output = ended(start(tmp_path, script, "--ranks=2", "--max-restarts=2"))
     assert code == 0 and output.count(" -n 2 ") == 3, output
-    assert "ended with code 137; start 2 of 2 again with 2 ranks" in output
+    assert "ended with code 137; restart 2 of 2 with 2 ranks" in output
 
 
 @needs_mpirun

@@ -118,7 +118,7 @@ def test_a_killed_rank_ends_the_job_and_a_restart_goes_on(
     run.wait_for_step(process, 15)
     killed = time.monotonic()
     os.kill(ranks_of(run)[lost], signal.SIGKILL)
-    run.wait_for_text(process, "start 1 of 1 again with 2 ranks", 10)
+    run.wait_for_text(process, "restart 1 of 1 with 2 ranks", 10)
     assert time.monotonic() - killed < 5
     assert process.wait(60) == 0, run.tail
     resumed = re.search(r"resumes at step (\d+)", run.output)

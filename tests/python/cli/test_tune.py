@@ -282,7 +282,10 @@ def test_adapters_of_a_run_of_whole_weights_are_refused(
 ) -> None:
     for form in ("--adapter", "--merged"):
         refused = export(given, "--workdir=runs/mine", "--to=none", form)
-        assert refused.returncode == 2 and f"[export] {form}: expected a run of adapters" in refused.stderr
+        assert (
+            refused.returncode == 2
+            and f"[export] {form}: expected a run that trained adapters" in refused.stderr
+        )
 
 
 def near_sum(run: mc.Model, layer: str, value: Float32) -> bool:

@@ -73,7 +73,7 @@ def test_a_base_that_is_edited_after_it_is_refused_by_the_name_of_the_file(here:
 def test_a_base_where_it_would_be_imported_to_is_refused_and_kept(here: Path, capsys: Told) -> None:
     before = sorted(file.name for file in (here / "base").iterdir())
     assert main(["tune", "--base=base", "--data=chat.jsonl", "--workdir=."]) == 2
-    assert "[tune] --workdir: base is where the base is imported to" in capsys.readouterr().err
+    assert "[tune] --workdir: base is the folder for the imported base" in capsys.readouterr().err
     assert sorted(file.name for file in (here / "base").iterdir()) == before
 
 

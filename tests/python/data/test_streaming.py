@@ -150,7 +150,7 @@ def test_what_cannot_be_streamed_is_refused_with_the_way_out(texts: Path, tmp_pa
             prepare(config_of(kind, texts, "stream", *words), progress=quiet)
         return str(error.value)
 
-    assert "expected data.pipeline=pack, rows or blocks, got text; take data.cache=full" in refused(
+    assert "expected data.pipeline=pack, rows or blocks, got text; set data.cache=full" in refused(
         kind="text"
     )
     assert "expected data.pipeline=pack" in refused(kind="own.py:reader")

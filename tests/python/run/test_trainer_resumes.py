@@ -50,7 +50,7 @@ def test_the_folder_of_a_run_takes_no_second_folder(tiny_text: Path, tmp_path: P
     run = TinyRun(tmp_path / "run", tiny_text, ("train.steps=2",))
     run.finished()
     with pytest.raises(
-        ValueError, match=r"\[Trainer\] workdir: expected none with .*, got 'other'; leave it out"
+        ValueError, match=r"\[Trainer\] workdir: expected none with .*, got 'other'; leave workdir out"
     ):
         mc.Trainer(run.workdir, "other")
     for inside in (run.checkpoints, run.checkpoints / "step-2"):
