@@ -90,7 +90,7 @@ class ExpertLoad:
         counts = self._window.sum(0)
         share = counts * self._experts / np.maximum(1, counts.sum(1, keepdims=True))
         where = np.argwhere((share < LOW) | (share > HIGH))
-        return [f"layer {layer} expert {e} at {share[layer, e]:.2f} of an even load" for layer, e in where]
+        return [f"layer {layer} expert {e} at {share[layer, e]:.2f} of even load" for layer, e in where]
 
     def row(self) -> JsonObject:
         """Return the metrics of the last step for the log."""

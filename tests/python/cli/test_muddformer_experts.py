@@ -73,7 +73,7 @@ def test_an_underused_expert_is_an_alarm() -> None:
     metrics[:4] = metrics[8:12] = [8, 4, 4, 0]  # tokens routed to each expert, and tokens kept
     for step in range(expert_load.WINDOW):
         load.add_step(step, metrics)
-    assert load.alarms() == ["layer 0 expert 3 at 0.00 of an even load"]
+    assert load.alarms() == ["layer 0 expert 3 at 0.00 of even load"]
 
 
 def test_inner_widths_of_experts_never_grow() -> None:

@@ -201,14 +201,14 @@ def test_alarms_name_layer_and_expert_after_a_hundred_steps() -> None:
         assert load.alarms() == [] and "expert_alarms" not in load.row()
         load.add_step(step, sums_of([[4, 4, 4], [12, 0, 0] if step else [6, 3, 3]]))
     assert load.alarms() == [
-        "layer 1 expert 1 at 0.01 of an even load",
-        "layer 1 expert 2 at 0.01 of an even load",
+        "layer 1 expert 1 at 0.01 of even load",
+        "layer 1 expert 2 at 0.01 of even load",
     ]
     row = load.row()
     assert row["expert_load"] == [[1, 1, 1], [3, 0, 0]] and len(row["expert_alarms"]) == 2
     plain = {"step": 3, "loss": 1.0, "lr": 1.0, "grad_norm": 1.0, "tokens_per_second": 1.0, "peak_share": 0.1}
     line = fit(step_fields({**row, **plain}, 9, 1.0))
-    assert "alarm: layer 1 expert 1 at 0.01 of an even load" in line
+    assert "alarm: layer 1 expert 1 at 0.01 of even load" in line
     for step in range(WINDOW, WINDOW + 20):
         load.add_step(step, sums_of([[4, 4, 4], [0, 6, 6]]))
     assert load.alarms() == []
@@ -223,7 +223,7 @@ def test_alarms_name_layer_and_expert_after_a_hundred_steps() -> None:
         f = np.zeros(35)
         f[:8] = f[16:24] = [7, 2, 2, 1, 1, 1, 1, 1]
         eight.add_step(step, f)
-    assert eight.alarms() == ["layer 0 expert 0 at 3.50 of an even load"]
+    assert eight.alarms() == ["layer 0 expert 0 at 3.50 of even load"]
 
 
 def test_lost_slots_are_an_error() -> None:

@@ -146,8 +146,8 @@ def test_a_lesser_field_is_not_shown_without_those_before_it() -> None:
 
 
 def test_an_alarm_comes_before_the_lesser_numbers() -> None:
-    fields = step_fields({**ROW, "expert_alarms": ["layer 1 expert 1 at 0.01 of an even load"]}, 9, 1.0)
-    assert fit(fields, 90).endswith("ETA 1s  alarm: layer 1 expert 1 at 0.01 of an even load")
+    fields = step_fields({**ROW, "expert_alarms": ["layer 1 expert 1 at 0.01 of even load"]}, 9, 1.0)
+    assert fit(fields, 90).endswith("ETA 1s  alarm: layer 1 expert 1 at 0.01 of even load")
 
 
 def test_every_tenth_logged_line_stays_in_the_scrollback() -> None:
