@@ -140,7 +140,7 @@ def _interpolated(table: Metrics, name: str, step: float) -> float:
 
 
 def _last(title: str, tables: Sequence[Metrics], name: str) -> _Row:
-    places = [table.rows - 1 if name in table else None for table in tables]
+    places = [table.rows - 1 if name in table and table.rows else None for table in tables]
     return _row_at(title, tables, name, places)
 
 

@@ -1,0 +1,129 @@
+"""mc.plan, mc.compare and mc.export: their values, how they print, and wrong arguments."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import mudd_core as mc
+from launched import launched
+from mudd_core.base.python_arguments import in_python
+
+SMALL = {"n_layer": 1, "d_model": 16, "d_ff": 16, "n_head": 2}
+
+
+@pytest.fixture(scope="module")
+def folder(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the runs runs/a and runs/b, of another seed, with checkpoints at steps 2 and 4."""
+    folder = tmp_path_factory.mktemp("functions")
+    config = mc.load_config(
+        "tiny.py",
+        data_path=tiny_text,
+        data_tokenizer="bytes",
+        data_cache_dir=folder / "cache",
+        train_steps=4,
+        train_save_every=2,
+        train_seq_len=16,
+        train_log_every=1,
+        eval_max_batches=1,
+    ).replace({"model": SMALL})
+    for seed, name in enumerate("ab"):
+        with mc.Trainer(config.replace(train_seed=seed), folder / "runs" / name) as trainer:
+            trainer.fit(progress=False)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _inside(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+
+
+def test_a_plan_has_the_values_that_it_prints() -> None:
+    plan = mc.plan("runs/a")
+    assert plan.steps == 4 and plan.fits and f"{plan.parameters:,}" in repr(plan)
+    assert plan.parameters == mc.load_run("runs/a").model.n_parameters
+    assert plan.peak_bytes == sum(plan.memory.values()) > plan.memory["weights"] >= 4 * plan.parameters
+    assert plan.seconds == pytest.approx(4 * plan.seconds_per_step)
+    assert "<table>" in plan._repr_html_()
+
+
+def test_a_plan_that_does_not_fit_says_so_in_words_of_python() -> None:
+    plan = mc.plan("runs/a", ranks=2, node_memory=0.001)
+    assert not plan.fits and "no; print(plan) says why" in plan._repr_html_()
+    assert "(node_memory)" in repr(plan) and "--" not in repr(plan)
+    assert mc.plan("runs/a", ranks=2).memory["weights"] < mc.plan("runs/a").memory["weights"]
+
+
+def test_a_comparison_prints_as_the_command_does(folder: Path) -> None:
+    comparison = mc.compare("runs/a", mc.load_run("runs/b"))
+    assert launched(folder, "compare", "runs/a", "runs/b").stdout.rstrip() == repr(comparison)
+    assert comparison.first_differences == {"B": 1}
+    assert comparison.runs == {"A": Path("runs/a"), "B": Path("runs/b")}
+    assert comparison._repr_html_().count("<table>") >= 4
+    comparison.save("page.html")
+    assert "<svg" in (folder / "page.html").read_text()
+
+
+def test_a_run_opened_at_a_step_stands_for_that_step() -> None:
+    early = mc.load_run("runs/b", step=2)
+    assert "up to step 2 of 4" in repr(mc.compare("runs/a", early))
+    exported = mc.export(early, "early")
+    assert exported.step == 2 and exported.system == "hf"
+    assert mc.export("runs/b", "early", force=True, system="own").step == 4
+    assert (
+        mc.load("early").model.parameters["embed"] == mc.load_run("runs/b").model.parameters["embed"]
+    ).all()
+
+
+def test_an_export_names_the_line_that_loads_it() -> None:
+    exported = mc.export("runs/a", "a-hf")
+    assert "AutoModelForCausalLM.from_pretrained('a-hf')" in exported.loading
+    assert repr(exported).startswith("Exported('a-hf': ") and "<table>" in exported._repr_html_()
+
+
+Call = Callable[[], object]
+WRONG: list[tuple[Call, type[Exception], str]] = [
+    (lambda: mc.plan(5), TypeError, "[plan] config: expected a Config or"),  # type: ignore[arg-type]
+    (lambda: mc.plan("nofile.py"), ValueError, "no config file 'nofile.py'"),
+    (lambda: mc.plan("runs/a", 3), TypeError, "[plan] workdir: expected a folder or None, got 3"),  # type: ignore[arg-type]
+    (lambda: mc.plan("runs/a", ranks=0), ValueError, "[plan] ranks: expected a whole number from 1, got 0"),
+    (lambda: mc.plan("runs/a", ranks=True), ValueError, "[plan] ranks: expected a whole number"),
+    (lambda: mc.plan("runs/a", ranks=1, ranks_per_node=0), ValueError, "[plan] ranks_per_node: expected"),
+    (lambda: mc.plan("runs/a", node_memory=-1), ValueError, "[plan] node_memory: expected GiB above 0"),
+    (lambda: mc.plan("runs/a", node_memory="1"), ValueError, "got '1'"),  # type: ignore[arg-type]
+    (lambda: mc.compare(), ValueError, 'got none; type mc.compare("runs/one", "OTHER_RUN")'),
+    (lambda: mc.compare("runs/a"), ValueError, 'got "runs/a" alone; type mc.compare("runs/a", "OTHER_RUN")'),
+    (lambda: mc.compare("runs/a", 3), TypeError, "[compare] runs: expected the folders of runs, got 3"),  # type: ignore[arg-type]
+    (lambda: mc.compare("runs/a", "runs/a"), ValueError, "expected another run"),
+    (lambda: mc.compare("runs/a", "runs/c"), ValueError, "[compare] runs/c: expected the folder of a run"),
+    (lambda: mc.export(3, "x"), TypeError, "[export] run: expected a string or a path, got 3"),  # type: ignore[arg-type]
+    (lambda: mc.export("runs/a", ""), TypeError, "[export] folder: expected a string or a path, got ''"),
+    (lambda: mc.export("runs/a", "runs"), ValueError, "[export] folder: "),
+    (lambda: mc.export("runs/a", "x", "adaptor"), ValueError, "did you mean 'adapter'?"),  # type: ignore[arg-type]
+    (lambda: mc.export("runs/a", "x", "adapter"), ValueError, 'leave form="adapter" out'),
+    (lambda: mc.export("runs/a", "x", base="b"), ValueError, "[export] base: "),
+    (lambda: mc.export("runs/a", "x", system="tf"), ValueError, "[export] system: invalid choice: 'tf'"),
+    (lambda: mc.export("runs/a", "x", step=99), ValueError, "step 99"),
+    (lambda: mc.export("runs/a", "x", step="last"), TypeError, "\"best\" or None, got 'last'"),  # type: ignore[arg-type]
+    (lambda: mc.export("runs/a", "x", shard_mb=-1), ValueError, "[export] shard_mb: expected a whole number"),
+]
+
+
+@pytest.mark.parametrize("call, kind, says", WRONG)
+def test_a_wrong_argument_is_named_as_python_spells_it(
+    call: Call, kind: type[Exception], says: str, folder: Path
+) -> None:
+    with pytest.raises(kind, match=re.escape(says)) as caught:
+        call()
+    assert not re.search(r"(?<![\w`-])--[a-z]", str(caught.value)) and not (folder / "x").exists()
+
+
+def test_options_become_arguments() -> None:
+    text = "[tune] --base: give --step=3 or --base=DIR, --shard-mb; `hf --local-dir x`"
+    assert in_python(text, {"--step": "at"}) == (
+        '[tune] base: give at=3 or base="DIR", shard_mb; `hf --local-dir x`'
+    )
+    assert in_python("bad; python3 launch.py export --help shows the options", {}) == "bad"
