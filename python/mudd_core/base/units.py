@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 _BYTES = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _FLOPS = ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP", "EFLOP", "ZFLOP", "YFLOP")
@@ -24,12 +25,23 @@ def bytes_text(count: float) -> str:
 
 def size_text(count: float) -> str:
     """Return bytes in powers of 1000 with one or two digits, for example '850 bytes', '2.1 KB' or '27 MB'."""
-    names = ("bytes", "KB", "MB", "GB", "TB")
+    number, name = _short(count, ("bytes", "KB", "MB", "GB", "TB"))
+    return f"{number:.{int(name != 'bytes' and number < 9.95)}f} {name}"
+
+
+def count_text(count: float) -> str:
+    """Return a count with three digits, for example '931', '1.29 M' or '46.7 B'."""
+    number, name = _short(count, ("", "k", "M", "B", "T"))
+    return f"{number:.3g} {name}".rstrip()
+
+
+def _short(count: float, names: Sequence[str]) -> tuple[float, str]:
+    """Return a number below 1000 and the name of its power of 1000."""
     place = 0
     while count >= 999.5 and place < len(names) - 1:
         count /= 1000
         place += 1
-    return f"{count:.{int(place > 0 and count < 9.95)}f} {names[place]}"
+    return count, names[place]
 
 
 def flops_text(count: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.units import duration
@@ -38,31 +39,42 @@ def _done(folder: RunFolder) -> int | None:
     return steps if isinstance(steps, int) else None
 
 
-def fraction_of_peak(config: Config, run: RunFolder) -> tuple[float, str]:
-    """Return the expected fraction of the measured peak, and its source.
+class SpeedOfRuns:
+    """The fractions of the measured peak that runs next to a folder reached. Each run is read at most once."""
 
-    Only a run with the same width, precision and batch size is used, because a tiny model reaches a far smaller
-    fraction.
-    """
-    for folder in _measured(run):
-        saved = _saved(folder)
-        if saved is None or not _alike(saved, config):
-            continue
-        try:
-            found = [row.get("peak_share") for row in rows_of(folder)]
-        except (
-            FormatError,
-            UserError,
-            OSError,
-        ):
-            # A damaged log, perhaps of another run, must not make a plan fail.
-            continue
-        fractions = sorted(one for one in found if isinstance(one, float) and one > 0)
-        if fractions:
-            return fractions[
-                len(fractions) // 2
-            ], f"measured by the run {folder}, of the same width and batch"
-    return _ASSUMED, "no run of this width and batch was measured yet, so half of the peak is assumed"
+    def __init__(self, run: RunFolder) -> None:
+        self._saved = cache(_saved)
+        self._fraction_of = cache(_fraction_of)
+        self._folders = list(_measured(run))
+
+    def fraction(self, config: Config) -> tuple[float, str]:
+        """Return the expected fraction of the peak, and its source.
+
+        Only a run with the same width, precision and batch size is used, because a tiny model reaches a far smaller
+        fraction.
+        """
+        for folder in self._folders:
+            saved = self._saved(folder)
+            if saved is None or not _alike(saved, config):
+                continue
+            if (found := self._fraction_of(folder)) is not None:
+                return found, f"measured by the run {folder}, of the same width and batch"
+        return _ASSUMED, "no run of this width and batch was measured yet, so half of the peak is assumed"
+
+
+def fraction_of_peak(config: Config, run: RunFolder) -> tuple[float, str]:
+    """Return the fraction of the measured peak that a run is expected to reach, and its source."""
+    return SpeedOfRuns(run).fraction(config)
+
+
+def _fraction_of(folder: RunFolder) -> float | None:
+    """Return the median fraction of the peak of a run; None if its log has none."""
+    try:
+        found = [row.get("peak_share") for row in rows_of(folder)]
+    except (FormatError, UserError, OSError):  # a damaged log, perhaps of another run, must not fail a plan
+        return None
+    fractions = sorted(one for one in found if isinstance(one, float) and one > 0)
+    return fractions[len(fractions) // 2] if fractions else None
 
 
 def _measured(run: RunFolder) -> Iterator[RunFolder]:
