@@ -1,0 +1,1 @@
+"""The command `completion`: Tab completion of bash and zsh."""
