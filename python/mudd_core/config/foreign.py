@@ -17,13 +17,15 @@ _SETTINGS = {
     "train.keep_last": "save_total_limit keep_last_n_checkpoints",
     "train.eval_every": "eval_interval eval.every validate_every validation_every val_every val_interval "
     "val_check_interval",
-    "train.log_every": "log_interval log.every log_period",
+    "train.log_every": "log_interval log.every log_period print_every",
+    "train.patience": "early_stopping early_stop early_stopping_patience",
     "train.seed": "init_weights_seed random_state",
     "train.threads": "num_threads omp_num_threads",
     "eval.batch_size": "per_device_eval_batch_size eval_per_device_batch_size val_batch_size",
     "eval.max_batches": "eval_iters",
     "optim.name": "optimizer optim opt opt_type",
     "optim.lr": "peak_lr max_lr base_lr lr0 max_learning_rate",
+    "optim.weight_decay": "wd",
     "optim.beta1": "adam_beta1 adam_b1 b1",
     "optim.beta2": "adam_beta2 adam_b2 b2",
     "optim.eps": "adam_epsilon adam_eps epsilon",
@@ -58,13 +60,19 @@ _SETTINGS = {
     "mesh.expert": "expert_parallel_size expert_model_parallel_size expert_parallelism "
     "moe_expert_parallel_size ep ep_size",
     "--prompt": "start prompt_text input_text",
-    "--num-samples": "num_return_sequences n_samples",
+    "--num-samples": "num_return_sequences n_samples n",
+    "--plan": "dry_run dryrun plan_only",
+    "--verbose": "print_config",
     "--stop": "stop_strings stop_token stop_sequence",
-    "sample.max_tokens": "max_new_tokens n_predict max_gen_len",
+    "sample.max_tokens": "max_new_tokens n_predict max_gen_len num_tokens n_tokens",
+    "sample.temperature": "temp",
+    "sample.top_k": "topk",
+    "sample.top_p": "topp nucleus",
     "": "no_cuda use_cpu cpu cuda pin_memory streaming use_fast_tokenizer save_strategy logging_strategy eval_only "
     "log_dir logging_dir do_sample tied trust_remote_code "
     "device accelerator backend compile torch_compile dropout bias attention tensorboard do_train do_eval "
-    "overwrite_output_dir evaluation_strategy eval_strategy always_save_checkpoint enable_checkpointing "
+    "overwrite overwrite_output_dir fresh from_scratch quiet silent q disable_tqdm no_progress json to_json "
+    "evaluation_strategy eval_strategy always_save_checkpoint enable_checkpointing "
     "nnodes node_rank local_rank master_addr master_port rdzv_backend rdzv_endpoint standalone deepspeed fsdp_config "
     "ici_fsdp_parallelism hardware hostfile num_nodes tp tensor_parallel_size tensor_model_parallel_size pp "
     "pipeline_model_parallel_size context_parallel_size",
@@ -83,9 +91,14 @@ _NOTES = {
     "train.save_every says when the run is saved": "always_save_checkpoint enable_checkpointing save_strategy",
     "train.log_every says when a step is logged": "logging_strategy",
     "metrics and log.txt are in the work directory": "log_dir logging_dir",
+    "type > /dev/null after the command; log.txt in the work directory has every line": "quiet silent q disable_tqdm "
+    "no_progress",
+    "summary.json and metrics.jsonl in the work directory are JSON": "json to_json",
+    "it is the number of validations without a lower loss after which a run ends": "early_stopping early_stop "
+    "early_stopping_patience",
     "TensorBoard's files are always written, below the work directory": "tensorboard",
-    "the same command resumes a run, another --workdir starts a new one": "overwrite_output_dir "
-    "resume_from_checkpoint resume_from resume init_from",
+    "the same command resumes a run, another --workdir starts a new one": "overwrite overwrite_output_dir fresh "
+    "from_scratch resume_from_checkpoint resume_from resume init_from",
     "sample.temperature=0 selects the likeliest token": "do_sample",
     "data.path is read as it is": "streaming",
     "a tokenizer.json needs no such option": "use_fast_tokenizer trust_remote_code",
@@ -104,15 +117,45 @@ _NOTES = {
 }
 # First arguments of other programs' command lines, and the commands that replace them.
 COMMANDS = {
-    "plot": "report",
-    "show": "report",
-    "tensorboard": "report",
-    "evaluate": "validate",
-    "test": "validate",
+    **dict.fromkeys(("pretrain", "pretraining", "fit", "continue", "run"), "train"),
+    **dict.fromkeys(("finetune", "fine-tune", "fine_tune", "finetuning", "sft", "lora"), "tune"),
+    **dict.fromkeys(("evaluate", "evaluation", "test", "score", "perplexity"), "validate"),
+    **dict.fromkeys(("infer", "inference", "predict", "complete", "write"), "sample"),
     "chat": "sample --interactive",
+    **dict.fromkeys(("plot", "show", "tensorboard", "log", "logs", "status", "view"), "report"),
+    **dict.fromkeys(("list", "ls", "models", "presets", "recipes"), "configs"),
+    **dict.fromkeys(("tokenize", "prepare"), "data"),
+    "download": "import",
+    **dict.fromkeys(("push", "upload"), "export"),
+    **dict.fromkeys(("bench", "benchmark", "timing"), "profile"),
+    **dict.fromkeys(("check", "diagnose", "info", "env"), "doctor"),
+    "diff": "compare",
+    "plan": "--plan",
     "version": "--version",
 }
 NOTES = {theirs: note for note, names in _NOTES.items() for theirs in names.split()}
+# Names of architectures -> the folder of configs/ with that architecture.
+_KINDS = {
+    "transformer_pp": "llama llama2 llama3 llama-2 llama-3 mistral qwen gemma smollm tinyllama dense "
+    "transformer transformer++",
+    "gpt2": "gpt gpt-2 nanogpt openai",
+    "mixtral": "moe mixture experts mixture-of-experts",
+    "muddformer": "mudd dense-connections",
+    "mup": "mu mup-transformer mutransformer mu-transformer u-transformer",
+    "tokenformer": "tokenformers parameter-tokens",
+}
+KINDS = {name: folder for folder, names in _KINDS.items() for name in names.split()}
+# Scripts of other programs, and the commands that replace them.
+SCRIPTS = {
+    **dict.fromkeys(
+        ("torchrun", "train.py", "main.py", "pretrain.py", "train_gpt.py", "train_gpt2.py"), "train"
+    ),
+    **dict.fromkeys(("run_clm.py", "clm_train.py"), "clm"),
+    **dict.fromkeys(("finetune.py", "sft.py"), "tune"),
+    **dict.fromkeys(("sample.py", "generate.py"), "sample"),
+    **dict.fromkeys(("eval.py", "evaluate.py"), "validate"),
+    "prepare.py": "data",
+}
 # Configs of other programs -> configs of this project below configs/.
 ALIASES = {
     "openai-community/gpt2": "gpt2/gpt2",

@@ -18,7 +18,7 @@ from mudd_core.base.other_folders import require_no_other
 from mudd_core.base.paths import url_fault
 from mudd_core.base.regular_files import read_text
 from mudd_core.config.check import check_config
-from mudd_core.config.foreign import ALIASES
+from mudd_core.config.foreign import ALIASES, KINDS
 from mudd_core.config.overrides import apply_overrides, split_words
 from mudd_core.config.own_files import files_read
 from mudd_core.config.own_optimizers import run_named_optimizer
@@ -73,9 +73,15 @@ def is_shipped(file: str) -> bool:
 
 
 def family_configs(name: str) -> list[str]:
-    """Return the names of the configs in a folder of configs/, such as a family; empty for other names."""
-    folder = name.removeprefix("configs/").strip("/").lower()
-    return [file for file in config_files() if folder and file.startswith(f"{folder}/")]
+    """Return the names of the configs of a kind; empty for other names.
+
+    A kind is a folder of configs/, such as a family, or a name in foreign.KINDS; llama also finds llama_7b.
+    """
+    kind = name.removeprefix("configs/").strip("/").lower()
+    folder, listed = KINDS.get(kind, kind), list(config_files())
+    found = [file for file in listed if folder and file.startswith(f"{folder}/")]
+    others = [file for file in listed if kind in KINDS and kind in file.lower() and file not in found]
+    return [*found, *others]
 
 
 def _listing(known: Sequence[str]) -> str:
@@ -209,15 +215,17 @@ class ConfigList(dict[str, str]):
 def list_configs() -> ConfigList:
     """Return the names of all configs for mc.load_config and mc.Trainer, such as "gpt2/tiny.py", with descriptions.
 
-    A description is the first line of the file's docstring; no file is run.
+    A description is the first sentence of the file's docstring; no file is run.
     """
-    return ConfigList({name: _first_line(read_text(file)) for name, file in config_files().items()})
+    return ConfigList({name: _first_sentence(read_text(file)) for name, file in config_files().items()})
 
 
-def _first_line(source: str) -> str:
-    """Return the first line of a module's docstring; empty if it has none or is not Python."""
+def _first_sentence(source: str) -> str:
+    """Return the first sentence of a module's docstring; empty if it has none or is not Python."""
     try:
         found = ast.get_docstring(ast.parse(source)) or ""
     except SyntaxError:
         return ""
-    return found.partition("\n")[0]
+    lines = found.partition("\n\n")[0].splitlines()
+    end = next((number for number, line in enumerate(lines) if line.endswith(".")), len(lines) - 1)
+    return " ".join(lines[: end + 1])

@@ -45,6 +45,9 @@ def nearest_option(name: str, infos: Sequence[FieldInfo], options: Iterable[str]
     """Return the suggestion for `--name`: leaves and aliases of fields before other options."""
     if (known := _setting(name, infos, dashed=True)) is not None:
         return known
+    plain = name.lstrip("-").replace("-", "_").lower()
+    if not infos and plain in NOTES and not SETTINGS[plain]:
+        return f"; {NOTES[plain]}"
     leaves = [word for info in infos for word in (info.path.rpartition(".")[2], *info.flags)]
     fields = [(likeness(name, leaf), "--" + leaf.replace("_", "-")) for leaf in leaves]
     others = [(likeness(name, option), option) for option in options]
