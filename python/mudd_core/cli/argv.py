@@ -18,6 +18,7 @@ from mudd_core.cli.names import (
     is_optional,
 )
 from mudd_core.config.arguments import Argument, Arguments, with_values
+from mudd_core.config.foreign import SCRIPTS
 from mudd_core.programs.program import program_of_command
 from mudd_core.run.store.saved_run import is_run
 
@@ -104,7 +105,7 @@ class Invocation:
 
 def parse(words: Sequence[str]) -> Invocation:
     """Parse the arguments of a command line. This raises no errors."""
-    words = list(words)
+    words = _without_scripts(words)
     items = list(with_values(words))
     options = {item.option for item, _ in items}
     tool, tool_words = _tool_in(words, items)
@@ -126,6 +127,26 @@ def parse(words: Sequence[str]) -> Invocation:
         multirun=any(word in ("--multirun", "-m") for word in words),
         starts_ranks=not options.isdisjoint(JOB_OPTIONS) and not informs and command not in OWN_RANKS,
     )
+
+
+def _without_scripts(words: Sequence[str]) -> list[str]:
+    """Return a request for help with the command that replaces another program's script: train for pretrain.py.
+
+    The script of a program with other keys stays if no command replaces it.
+    """
+    if _HELP.isdisjoint(words) and "help" not in words[:1]:
+        return list(words)
+    return [_replaced(word) for word in words]
+
+
+def _replaced(word: str) -> str:
+    file = word.rpartition("/")[2]
+    if file not in SCRIPTS and not file.endswith(".py"):
+        return word
+    from mudd_core.programs.detect import program_of_script
+
+    program = program_of_script(word)
+    return SCRIPTS.get(file, word) if program is None else program.files.get(file) or word
 
 
 def _tool_in(words: Sequence[str], items: Sequence[tuple[Argument, str]]) -> tuple[str | None, list[str]]:

@@ -239,6 +239,7 @@ def _information(request: Request, words: Sequence[str]) -> str:
     """Return the text of --version, --help or --help=all."""
     from mudd_core.cli import help as texts
     from mudd_core.cli.requested import config_of
+    from mudd_core.programs.detect import program_of_script
     from mudd_core.programs.program import program_of_command
 
     if "--version" in request.options:
@@ -250,8 +251,9 @@ def _information(request: Request, words: Sequence[str]) -> str:
     config = None if file is None else config_of(file, request.words)
     if wanted == "all":
         return texts.all_fields(config)
-    program = program_of_command(request.command) if words[0] in (request.command, "help") else None
+    asked = "".join(words[1:2]) if words[0] == "help" else words[0]
+    program = program_of_command(asked) or program_of_script(asked)
     if program is not None:
-        return texts.original_help(program, request.command)
+        return texts.original_help(program, asked)
     of_command = any(word in (*COMMANDS, *ALIASES) for word in words) or "--mode" in request.options
     return texts.command_help(request.command, config) if of_command or config else main_help.main_help()

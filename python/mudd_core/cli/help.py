@@ -108,7 +108,7 @@ def command_help(command: str, config: Config | None) -> str:
 def original_help(program_asked: Program, command: str) -> str:
     """Return the help of an original program's command: its keys with their defaults, and the options of launch.py."""
     flags = program_asked.flags
-    called = " ".join(program()) + (".train" if flags else f" {command}")
+    called = " ".join(program()) + (".train" if flags else f" {program_asked.config or command}")
     keys = "--flag value ..." if flags else "key=value ..."
     taken = [name for name, (_, _, takers) in OPTIONS.items() if "train" in takers or not takers]
     refused = () if program_asked.of_device else (DEVICES,)

@@ -29,6 +29,14 @@ def drop_program(words: list[str]) -> tuple[str, list[str]]:
     return files[file], [f"'{words.pop(0)}': ignored, because mudd_core runs in its place"]
 
 
+def program_of_script(path: str) -> Program | None:
+    """Return the program of a script, named by its file or its folder, or of a yml file; None for other names."""
+    *folders, file = path.split("/")
+    if not file.endswith(".py"):
+        return program_of(CommandLine(config=path)) if is_yml(path) else None
+    return next((one for one in programs() if one.folder in folders or one.files.get(file)), None)
+
+
 def program_of(asked: CommandLine) -> Program | None:
     """Return the program whose grammar a command line uses; None for mudd_core's own grammar."""
     return next((program for program in programs() if program.claims(asked)), None)

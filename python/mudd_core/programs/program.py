@@ -76,6 +76,12 @@ class Program(ABC):
     files: ClassVar[Mapping[str, str]] = {}
     """The scripts that users type before the arguments, and the command that replaces each."""
 
+    folder = ""
+    """The folder of its scripts in its repository; empty if the name of a script is enough."""
+
+    config = ""
+    """The argument before its keys that names a config, in its help."""
+
     flags = False
     """True if keys are typed as `--key value`."""
 

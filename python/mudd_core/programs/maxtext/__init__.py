@@ -21,6 +21,7 @@ class MaxText(Program):
 
     name = grammar = "maxtext"
     files: ClassVar[Mapping[str, str]] = {"train.py": ""}
+    folder, config = "MaxText", "FILE.yml"
     of_device = True
     systems: ClassVar[Mapping[str, str]] = {
         name: f"{__name__}.{name}"

@@ -72,8 +72,9 @@ def write_continuations(
 class MuTransformer(Program):
     """Mu-Transformer's program."""
 
-    name = grammar = "mu_transformer"
+    name = grammar = folder = "mu_transformer"
     continues_text = True
+    config = "--config=mu_transformer/configs/FILE.py"
     systems: ClassVar[Mapping[str, str]] = {"mu_transformer": f"{__name__}.weights"}
     exports: ClassVar[Mapping[str, tuple[str, ...]]] = {"mup": ("mu_transformer",)}
 
