@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.storage import is_url
 from mudd_core.base.surroundings import typed_program
-from mudd_core.cli.names import ALIASES, COMMANDS, READING
+from mudd_core.cli.main_help import group_lines
+from mudd_core.cli.names import ALIASES, COMMANDS, PROMPTS, READING, TOOLS
 from mudd_core.cli.request import MISSING_CONFIG, Request
-from mudd_core.cli.retyping import Retyped, retyped
+from mudd_core.cli.retyping import Retyped, is_config, retyped
 from mudd_core.config import apply_overrides, check_config, find_config, read_config, split_words
 from mudd_core.config.arguments import argument, bare
 from mudd_core.config.foreign import COMMANDS as FOREIGN
 from mudd_core.config.load import family_configs
+from mudd_core.config.overrides import field_path
+from mudd_core.config.schema import fields_of_all
+from mudd_core.config.suggest import nearest
 from mudd_core.run.store.saved_run import is_run, newest_run
 
 _EXAMPLE = "small.py"
+_OF_CONFIG = ("train", "data", "--plan")  # commands that need a config
 _NEITHER = "'{}' is neither a command nor name=value"
 
 
@@ -37,7 +43,11 @@ def refuse_bare(request: Request, first: str) -> None:
                 )
             return
         if (ours := FOREIGN.get(word)) is not None and not first:
-            raise UserError(f"[arguments] '{word}' is no command; type: {_asline_of(request, ours, word)}")
+            line = _asline_of(request, ours, word)
+            groups = [] if ours.startswith("--") else group_lines()
+            raise UserError("\n".join([f"[arguments] '{word}' is no command; type: {line}", *groups]))
+        if (sampled := _with_prompt(request, first)) is not None:
+            raise UserError(f"[arguments] {_NEITHER.format(word)}; type: {sampled}")
         again, told = retyped(request), ""
         if again.whole:
             told = f"; type: {_line(request, first, again)}"
@@ -56,12 +66,59 @@ def refuse_bare(request: Request, first: str) -> None:
         return
 
 
+def _with_prompt(request: Request, first: str) -> str | None:
+    """Return `sample RUN --prompt=TEXT` for a run and bare arguments of a prompt; None for other arguments.
+
+    Without a command, the first bare argument is the run.
+    """
+    items = list(bare(request.words))
+    words, run = [item.raw for item in items], request.options.get("--workdir", "")
+    if any(item.mark for item in items):
+        return None
+    if not first and "--config" in request.options and any(map(is_text, words)):
+        request = replace(request, command="sample")
+    elif not first and not run and len(words) > 1 and "--config" not in request.options:
+        run = words.pop(0)
+        known = [name for name in (run, f"runs/{run}") if is_run(name)]
+        if not known:
+            return None
+        request = replace(request, words=[one for one in request.words if one != run], command="sample")
+        run = known[0]
+    elif request.command != "sample":
+        return None
+    if any(is_run(word) or is_config(word) for word in words) or request.options.keys() & set(PROMPTS):
+        return None
+    if any(field_path(argument(word).name, fields_of_all()) for word in words):
+        return None
+    if run and not is_run(run) and is_run(f"runs/{run}"):
+        run = f"runs/{run}"
+    rest = retyped(replace(request, words=[word for word in request.words if word not in words]))
+    if not rest.whole:
+        return None
+    options = {**rest.options, "--prompt": " ".join(words), **({"--workdir": run} if run else {})}
+    if not run and "--config" not in options:
+        options |= {"--config": _EXAMPLE} if (newest := newest_run()) is None else {"--workdir": str(newest)}
+    return line_of(request, first or "sample", [*options_of(request, options), *rest.words])
+
+
+def is_text(word: str) -> bool:
+    """Return True for an argument with a space, which is no name."""
+    return any(map(str.isspace, word))
+
+
 def _asline_of(request: Request, ours: str, word: str) -> str:
     """Return the whole command, with an argument replaced by a command of launch.py."""
     rest = [other for other in request.words if other != word]
     if ours == "--version":
         rest = []
-    return shlex.join([*typed_program(), *ours.split(), *options_of(request), *rest])
+    example = {"--config": _EXAMPLE} if ours in _OF_CONFIG and "--config" not in request.options else {}
+    return shlex.join([*typed_program(), *ours.split(), *options_of(request, example), *rest])
+
+
+def unknown_command(name: str) -> UserError:
+    """Return the error for a command that does not exist: the nearest name, and all commands in groups."""
+    hint = nearest(name, [*COMMANDS, *ALIASES, *TOOLS]) or "; the commands are:"
+    return UserError("\n".join([f"[arguments] unknown command '{name}'{hint}", *group_lines()]))
 
 
 def other_names(request: Request, first: str = "") -> UserError | None:

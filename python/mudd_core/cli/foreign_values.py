@@ -54,6 +54,11 @@ def _switch(theirs: str, value: str) -> str | None:
     return None if on is None else str(on).lower()
 
 
+def _patience(theirs: str, value: str) -> str | None:
+    on = None if value in ("0", "1") else is_true(value)
+    return value if on is None else "3" if on else "0"
+
+
 def _text_path(theirs: str, value: str) -> str | None:
     return value if value and Path(value).exists() else None
 
@@ -64,6 +69,7 @@ _FIELDS: dict[str, Callable[[str, str], str | None]] = {
     "optim.name": _optimizer,
     "log.wandb": _tracker,
     "train.recompute": _switch,
+    "train.patience": _patience,
     "data.path": _text_path,
     "data.eval_path": _text_path,
 }

@@ -8,19 +8,17 @@ from mudd_core import __version__
 from mudd_core.base.packages import pages
 from mudd_core.base.show.terminal import folded
 from mudd_core.base.surroundings import program
-from mudd_core.cli.names import COMMANDS, JOB_OPTIONS, OPTIONS, TOOLS, is_optional
+from mudd_core.cli.names import COMMANDS, GROUPS, JOB_OPTIONS, OPTIONS, TOOLS, is_optional
 
 WRITING = 'sample --config=small.py --prompt "def "'
-_MEASURING = ("profile", "commbench", "scale")  # commands that share one line of the main help
-_OF_FAMILIES = ("grow", "weights")  # commands that also share one line
-# Commands that the main help lists on other lines.
-_HIDDEN = (*_MEASURING, *_OF_FAMILIES, "compare", "data show", "data convert", "data inspect")
-_OF_SAMPLE = (  # options of sample; validate also has --step, and report has --tokenizer
-    *("--prompt-file", "--prompt-lines", "--interactive", "--num-samples", "--stop"),
-    *("--step", "--tokenizer"),
+# The line of another command names these.
+_HIDDEN = ("data show", "data convert", "data inspect", "commbench", "scale")
+_OF_SAMPLE = (  # options of sample; validate also has --step
+    *("--prompt", "--prompt-file", "--prompt-lines", "--interactive", "--num-samples", "--stop"),
+    "--step",
 )
-_OF_TRAIN = (*JOB_OPTIONS, "--devices", "--verbose")
-_ELSEWHERE = ("--split", "--html", "--node-memory")  # options that other lines of the help list
+_OF_TRAIN = ("--params", "--explain", *JOB_OPTIONS, "--devices", "--verbose", "--node-memory")
+_ELSEWHERE = ("--mode", "--trust-code", "--split", "--html", "--tokenizer")  # on other lines
 
 
 def answer(words: Sequence[str]) -> str | None:
@@ -62,15 +60,13 @@ def main_help() -> str:
         "Trains language models on CPUs. The same command resumes a run that was stopped.",
         "",
         "commands:",
-        *(f"  {name:<10} {text}" for name, text in COMMANDS.items()),
-        *(f"  {name:<10} {text}" for name, (_, text) in TOOLS.items() if name not in _HIDDEN),
-        f"  {', '.join(_OF_FAMILIES)}: more slots for a TokenFormer; mixing weights of a MUDDFormer",
-        f"  {', '.join(_MEASURING)}: measure and predict speed; report --html: a page of the run",
+        *command_lines(),
         "",
         "options:",
         *option_lines(name for name in OPTIONS if name not in (*_OF_TRAIN, *_OF_SAMPLE, *_ELSEWHERE)),
-        f"  train: {' '.join(_OF_TRAIN)} --node-memory; validate: --split",
+        f"  train: {' '.join(_OF_TRAIN)}",
         f"  sample: {' '.join(_OF_SAMPLE)}",
+        "  validate: --split; report: --html --tokenizer; all commands: --mode --trust-code",
         "",
         "examples:",
         *example_lines((WRITING,)),
@@ -82,6 +78,24 @@ def main_help() -> str:
         f"Environment: MUDD_MAX_ISA, OMP_NUM_THREADS and others; all pages: {pages()}",
     ]
     return "\n".join(lines)
+
+
+def command_lines() -> list[str]:
+    """Return a line for each command in its group."""
+    abouts = {**COMMANDS, **{name: about for name, (_, about) in TOOLS.items()}}
+    lines = []
+    for group, names in GROUPS.items():
+        shown = [name for name in names if name not in _HIDDEN]
+        labels = [group, *[""] * (len(shown) - 1)]
+        lines += [
+            f"  {label:<11}  {name:<10} {abouts[name]}" for label, name in zip(labels, shown, strict=True)
+        ]
+    return lines
+
+
+def group_lines() -> list[str]:
+    """Return a line for each group with the names of its commands."""
+    return [f"  {group:<11}  {', '.join(names)}" for group, names in GROUPS.items()]
 
 
 def option_lines(names: Iterable[str]) -> list[str]:

@@ -7,7 +7,7 @@ COMMANDS = {
     "validate": "print loss and bits per byte of the newest checkpoint on held-out text",
     "sample": "write text with the newest checkpoint",
     "data": "build the token cache; also: data show, data convert, data inspect",
-    "report": "summary of a run: config, losses, checkpoints; also: compare RUN RUN",
+    "report": "summary of a run: config, losses, checkpoints; --html: a page",
 }
 # Tools, which are not about one run: the module with main(words) -> exit code, and a description.
 TOOLS: dict[str, tuple[str, str]] = {
@@ -40,6 +40,10 @@ TOOLS: dict[str, tuple[str, str]] = {
         "mudd_core.tools.bakeoff.command",
         "train several families on the same text and compare them",
     ),
+    "configs": (
+        "mudd_core.tools.configs.command",
+        "list the configs: parameters, tokens, minutes on this machine",
+    ),
     "compare": (
         "mudd_core.tools.compare.command",
         "compare runs: config, losses, curves, the first step that differs",
@@ -48,9 +52,23 @@ TOOLS: dict[str, tuple[str, str]] = {
         "mudd_core.tools.doctor.command",
         "check this machine; each problem is printed with its remedy",
     ),
-    "profile": ("mudd_core.tools.profile_command", "measure where the time of a training step goes"),
+    "profile": (
+        "mudd_core.tools.profile_command",
+        "measure where the time of a training step goes; also: commbench, scale",
+    ),
     "commbench": ("mudd_core.tools.commbench", "measure latency and bandwidth between the ranks of a job"),
     "scale": ("mudd_core.tools.scale.command", "predict step, communication and memory on many machines"),
+    "completion": ("mudd_core.cli.completion.command", "print a script of Tab completion for bash or zsh"),
+}
+# Groups of the commands in the main help and in messages; each command and tool is in one of them.
+GROUPS = {
+    "train": (
+        *("train", "tune", "data", "data show", "data convert", "data inspect"),
+        *("preprocess", "bakeoff", "mup", "grow"),
+    ),
+    "use a model": ("sample", "validate", "import", "export"),
+    "look inside": ("configs", "report", "compare", "weights"),
+    "machines": ("doctor", "profile", "commbench", "scale", "completion"),
 }
 ALIASES = {"validation": "validate", "valid": "validate", "eval": "validate", "generate": "sample"}
 # Option: value, help, the commands that have it (empty: all commands).
@@ -96,7 +114,7 @@ OPTIONS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "--tokenizer": ("PATH", "tokenizer for a run that has none", ("sample", "report")),
     "--trust-code": (
         "",
-        "run the Python files of a run that was not started on this machine; read them first",
+        "run the Python files of a run from another machine; read them first",
         (),
     ),
     "--html": ("[FILE]", "write a page of the run; default report.html in its folder", ("report",)),
@@ -121,6 +139,8 @@ TOOLS_ON_RANKS = ("export", "bakeoff")
 OWN_RANKS = ("commbench", "tune")
 # Commands that read a run with its saved config. Their arguments may set only fields that may change on resume.
 READING = ("validate", "sample", "report")
+INTERACTIVE = "--interactive"
+PROMPTS = ("--prompt", "--prompt-file", "--prompt-lines", INTERACTIVE)  # options with the prompts of sample
 # All names that are not fields, used in suggestions.
 KNOWN_WORDS = [*COMMANDS, *ALIASES, *TOOLS, *OPTIONS]
 

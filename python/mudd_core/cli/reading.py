@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 
 from mudd_core.base.errors import UserError
 from mudd_core.cli.corrected import other_names
-from mudd_core.cli.names import KNOWN_WORDS
+from mudd_core.cli.names import KNOWN_WORDS, PROMPTS
 from mudd_core.cli.request import Request
 from mudd_core.config import Config
 from mudd_core.config.values import whole
@@ -14,9 +14,6 @@ from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.store.own_code import MODEL
 from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.run.store.saved_run import named_run
-
-INTERACTIVE = "--interactive"
-PROMPTS = ("--prompt", "--prompt-file", "--prompt-lines", INTERACTIVE)
 
 
 def saved_run(request: Request) -> tuple[Config, RunFolder]:

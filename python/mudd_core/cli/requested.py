@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,14 +12,16 @@ from mudd_core.base.other_folders import require_no_other
 from mudd_core.base.storage import is_url
 from mudd_core.cli.argv import Invocation, require_takers
 from mudd_core.cli.corrected import (
+    is_text,
     line_of,
     missing_config,
     options_of,
     other_names,
     refuse_bare,
     require_run,
+    unknown_command,
 )
-from mudd_core.cli.names import ALIASES, COMMANDS, KNOWN_WORDS, OPTIONS, READING, TOOLS
+from mudd_core.cli.names import ALIASES, COMMANDS, KNOWN_WORDS, OPTIONS, READING
 from mudd_core.cli.originals import load_original
 from mudd_core.cli.request import Request
 from mudd_core.cli.retyping import is_config
@@ -26,12 +29,13 @@ from mudd_core.config import Config, apply_overrides, check_config, read_config,
 from mudd_core.config.arguments import Argument, bare
 from mudd_core.config.overrides import field_path
 from mudd_core.config.schema import fields_of_all
-from mudd_core.config.suggest import nearest
 from mudd_core.programs.program import DEVICES, CommandLine, is_our_own, is_yml
 from mudd_core.run.store.config_source import recorded, resumed
 from mudd_core.run.store.own_code import require_named_reader, run_copies
 from mudd_core.run.store.run_folder import CHECKPOINTS
 from mudd_core.run.store.saved_run import is_run, run_and_step
+
+_COMMAND = re.compile("[A-Za-z][A-Za-z_-]*")
 
 
 def request_of(invocation: Invocation) -> Request:
@@ -39,8 +43,13 @@ def request_of(invocation: Invocation) -> Request:
     first, words, given = invocation.first, invocation.words, invocation.given
     request = Request(invocation.named, words=[*given.words], options={**given.options}, stops=[*given.stops])
     if request.options.keys() & {"--help", "--version"}:
+        from mudd_core.programs.detect import program_of_script
+
         asked = words[1] if words[:1] == ("help",) and len(words) > 1 else words[0]
-        if not first and _is_name(asked):
+        if not first and is_config(asked):
+            request.words.remove(asked)
+            request.options.setdefault("--config", asked)
+        elif not first and _is_name(asked) and program_of_script(asked) is None:
             _command(asked)  # raises UserError, because it is not a command
         if "--mode" in request.options:
             request.command = _command(request.options["--mode"])
@@ -52,6 +61,8 @@ def request_of(invocation: Invocation) -> Request:
         require_takers(request.command, request.options)
         if any(bare(request.words)):
             refuse_bare(request, first)
+            if not first and _COMMAND.fullmatch(words[0]):
+                raise unknown_command(words[0])
         _load(request, first)
     return request
 
@@ -83,9 +94,7 @@ def _asked_of(request: Request, first: str) -> CommandLine:
 def _command(name: str) -> str:
     command = ALIASES.get(name, name)
     if command not in COMMANDS:
-        known = [*COMMANDS, *ALIASES, *TOOLS]
-        hint = nearest(name, known) or f"; expected one of {', '.join((*COMMANDS, *TOOLS))}"
-        raise UserError(f"[arguments] unknown command '{name}'{hint}")
+        raise unknown_command(name)
     return command
 
 
@@ -144,6 +153,8 @@ def _could_be_run(item: Argument) -> bool:
     """Return True if an argument may be a run folder: it is one, or it is neither a field nor a config."""
     if is_url(item.raw) or Path(item.raw).is_dir():
         return True
+    if is_text(item.raw):
+        return False
     field = field_path(item.name, fields_of_all()) is not None
     config = is_yml(item.raw) or is_config(item.raw)
     return item.mark == "" and not (field or config or item.raw in (*COMMANDS, *ALIASES))

@@ -14,11 +14,12 @@ from mudd_core.cli.foreign_values import (
     relative_words,
     start_value,
 )
+from mudd_core.cli.names import COMMANDS, OPTIONS
 from mudd_core.cli.request import Request
 from mudd_core.config import Config, apply_overrides, find_config, read_config, split_words
 from mudd_core.config.arguments import Argument, Arguments, argument
 from mudd_core.config.fields import FieldInfo, walk
-from mudd_core.config.foreign import NOTES, SETTINGS
+from mudd_core.config.foreign import NOTES, SCRIPTS, SETTINGS
 from mudd_core.config.overrides import field_path
 from mudd_core.config.schema import fields_of_all
 from mudd_core.config.suggest import foreign_name
@@ -28,13 +29,6 @@ _START, _DROPOUTS = (
     "start.load_parameters_path",
     ("model.embd_dropout", "model.attn_dropout", "model.resid_dropout"),
 )
-_PROGRAMS = (
-    "torchrun",
-    "train.py",
-    "main.py",
-    "pretrain.py",
-    "run_clm.py",
-)  # names of scripts in other projects
 # The expected values of settings some of whose values have no equivalent.
 _WANTED = {
     "data.path": "expected a text file or a folder of text files, ",
@@ -48,6 +42,7 @@ _OTHER_VALUES = (
     "log.wandb",
 )  # fields whose names other programs use with other values
 _BATCH = "train.batch_size"
+_OUTPUT = ("out", "output", "o")
 
 
 @dataclass
@@ -104,7 +99,15 @@ def retyped(request: Request) -> Retyped:
             if name in RELATIVE:
                 later.append((item.option, name, value))
             else:
-                result.whole &= _translate(item.option, name, value, result, infos)
+                ours = "--html" if request.command == "report" and name in _OUTPUT else SETTINGS[name]
+                takers = OPTIONS[ours][2] if ours in OPTIONS else ()
+                if takers and (result.command or request.command) not in takers:
+                    result.problem = (
+                        f"'{item.option}' is {ours} here, an option of the command {' or '.join(takers)}"
+                    )
+                result.whole &= not result.problem and _translate(
+                    item.option, name, ours, value, result, infos
+                )
     config = config if config is not None else _config_at(result.options.get("--config", "")) or Config()
     for option, name, value in later:
         result.whole &= _relate(option, name, value, result, config)
@@ -148,16 +151,20 @@ def _place(item: Argument, arguments: Arguments, result: Retyped, infos: Sequenc
     if item.mark == "" and "--workdir" not in result.options and is_run(item.raw):
         result.options["--workdir"] = run_and_step(item.raw)[0]
         return True
-    if item.raw in _PROGRAMS:
+    if SCRIPTS.get(item.raw.rpartition("/")[2]) in COMMANDS:
         result.leave_out(item.raw, "mudd_core runs in its place")
+        result.command = SCRIPTS[item.raw.rpartition("/")[2]].replace("train", "")
         return True
     path, name = field_path(item.name, infos), foreign_name(item.name, infos)
     if path is None and name is None:
         return False
-    if (value := arguments.plain_value()) is None:
+    value = arguments.plain_value()
+    if path is None and name in NOTES and not SETTINGS[name]:
+        value = value or ""
+    if value is None:
         return False
     if path is None and name is not None:
-        return _translate(item.raw, name, value, result, infos)
+        return _translate(item.raw, name, SETTINGS[name], value, result, infos)
     result.words.append(f"{path}={value}")
     return True
 
@@ -178,9 +185,11 @@ def _keep(item: Argument, arguments: Arguments, result: Retyped, infos: Sequence
     result.add(typed or item.option, ours if typed else f"{path}={ours}")
 
 
-def _translate(option: str, name: str, value: str, result: Retyped, infos: Sequence[FieldInfo]) -> bool:
-    """Add the equivalent of a setting; return False if its value has none."""
-    ours, note = SETTINGS[name], NOTES.get(name, "")
+def _translate(
+    option: str, name: str, ours: str, value: str, result: Retyped, infos: Sequence[FieldInfo]
+) -> bool:
+    """Add the equivalent of a setting, which is our field or option; return False if its value has none."""
+    note = NOTES.get(name, "")
     if not ours:
         return _leave_out(option, name, value, result, infos)
     info = next((one for one in infos if one.path == ours), None)
@@ -192,6 +201,14 @@ def _translate(option: str, name: str, value: str, result: Retyped, infos: Seque
         found = None if info is None else field_value(info, name, value)
     if found is None:
         return result.fail(option, ours, value, info, note)
+    if found and ours == "--workdir" and (other := result.options.get(ours, "")) not in ("", found):
+        return result.fail(option, ours, value, None, f"'{ours}={other}' is typed too; leave one out")
+    if ours in OPTIONS and not OPTIONS[ours][0]:  # a switch
+        if is_true(value) is not False:
+            result.options[ours] = ""
+            result.add(option, ours, note)
+            return True
+        found = ""
     if not found:
         result.leave_out(option, note or "it is not needed")
         return True

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.regular_files import read_bytes
-from mudd_core.cli.names import KNOWN_WORDS
-from mudd_core.cli.reading import INTERACTIVE, PROMPTS, asked_to_stop, count_of
+from mudd_core.cli.names import INTERACTIVE, KNOWN_WORDS, PROMPTS
+from mudd_core.cli.reading import asked_to_stop, count_of
 from mudd_core.cli.request import Request
 from mudd_core.cli.text_writer import Writer, answer_lines, say
 from mudd_core.config import Config, SampleConfig, split_words

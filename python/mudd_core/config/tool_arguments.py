@@ -28,6 +28,7 @@ _EXAMPLES = {
     "--workdir": "--workdir=runs/new",
     "PATH": "FOLDER",
     "check|transfer": "check",
+    "bash|zsh": "bash",
     "RUN": _RUN,
 }
 _REQUIRED = "the following arguments are required: "  # the start of argparse's message
