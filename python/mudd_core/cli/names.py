@@ -124,7 +124,7 @@ OPTIONS: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "checkpoint of step N instead of the newest; best: the lowest validation loss",
         ("validate", "sample"),
     ),
-    "--help": ("", "print this help; COMMAND --help: help of a command; --help=all: all config fields", ()),
+    "--help": ("", "print this help; COMMAND --help: of a command; --help=all: all config fields", ()),
     "--version": ("", "print the version", ()),
 }
 # The environment variable with the file for the exit code of rank 0, or of the rank that ends the job.

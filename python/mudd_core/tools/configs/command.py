@@ -4,7 +4,7 @@
     python3 launch.py configs llama          of one kind: llama, gpt, moe, mup, tokenformer, ...
     python3 launch.py configs 405m           with these letters in the name or description
 
-WORD is a family, another name of it, or a part of a name, a description or the training text. Then each config is
+NAME is a family, another name of it, or a part of a name, a description or the training text. Then each config is
 listed with its description. The time is an estimate from the speed of this machine, as in --plan. To train one, type
 --config=NAME.
 """
@@ -32,7 +32,7 @@ def main(words: Sequence[str]) -> int:
     """Run the command; return the exit code."""
     parser = ToolArguments("configs", __doc__ or "")
     parser.add_argument(
-        "word", nargs="?", default="", metavar="WORD", help="list the configs of this kind alone"
+        "word", nargs="?", default="", metavar="NAME", help="list the configs of this kind alone"
     )
     word = parser.options(words).word
     abouts = list_configs()
