@@ -79,7 +79,7 @@ def require_no_other(path: Path, place: str, wanted: str = "a run") -> None:
 
 
 def _snapshots(path: Path) -> list[Path]:
-    """Return the folders of files of a model in the hub's cache, that of refs/main first."""
+    """Return the folders of files of a model in the hub's cache; the folder of refs/main comes first."""
     repository = path.parent if path.name == "snapshots" else path
     main = ""
     with contextlib.suppress(OSError, ValueError):  # a download of one named revision writes no refs/main

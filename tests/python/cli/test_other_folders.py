@@ -1,4 +1,4 @@
-"""Folders of Hugging Face and PEFT in the place of a run: every command names the one that takes them."""
+"""Folders of Hugging Face and PEFT in the place of a run: every command names the command that uses them."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def test_a_saved_run_that_trained_so_resumes(here: Path) -> None:
         (text / f"{number}.txt").write_text(f"line of file {number}\n" * 200)
     words = ("--config=run.py", "--workdir=runs/three", "data.path=folder", *CUT)
     assert launched(here, *words).returncode == 75
-    for name in ("config.json", "run.json"):  # a version that refused nothing began like this
+    for name in ("config.json", "run.json"):  # earlier versions accepted a run as text
         shutil.copy(here / "runs" / "one" / name, text / name)
     done = launched(here, *words[:-3], "train.batch_size=2", "data.cache_dir=cache", "train.stop_at=2")
     assert done.returncode == 75 and "resumes at step 1" in done.stdout, done.stderr

@@ -49,6 +49,6 @@ def require_text(config: Config, folder: RunFolder | None) -> None:
             else f"mc.Trainer('{run}')"
         )
         raise UserError(
-            f"[data.{name}] expected a text file or a folder of them, got '{typed}', which is a run. To train its "
+            f"[data.{name}] expected text files, got '{typed}', which is a run. To train its "
             f"model further in a new run:\n  {trained_further(str(run))}\nTo resume it:\n  {resume}"
         )
