@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 
 from mudd_core.cli import main
 
 
+def commands(output: str, name: str) -> list[str]:
+    """Return the printed lines that are a command of this name."""
+    return [line for line in output.splitlines() if re.match(rf"  \S.* {name} ", line)]
+
+
 def sample_command(output: str) -> list[str] | None:
     """Return the arguments of the printed sample command; None if the run printed none."""
-    lines = [line for line in output.splitlines() if line.startswith("sample ")]
+    lines = commands(output, "sample")
     assert len(lines) <= 1, lines
     if not lines:
         return None

@@ -74,6 +74,8 @@ def ending(summary: Summary, folder: RunFolder, request: Request, prompt: str | 
     from mudd_core.run.store.checkpoints import Checkpoints
 
     named = [*run_argument(folder), *([TRUST] if TRUST in request.options else [])]
+    if request.source is not None and request.source.registers:  # a reader or a scheme of the config file
+        named.append(f"--config={request.options['--config']}")
     prompted = ["--prompt", prompt] if prompt else []
     commands = [["sample", *named, *prompted]] if Checkpoints(folder).steps() and prompt is not None else []
     commands.append(["report", *named, "--html"])

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mudd_core.cli import main
-from printed_hints import sample_command
+from printed_hints import commands, sample_command
 from tiny_run import ROOT
 
 WORDS = [
@@ -104,14 +104,14 @@ def test_the_hint_has_words_of_the_text_and_works(
     monkeypatch.chdir(tmp_path)
     Path("text.txt").write_text("".join(f"The {i}th ship's captain left harbour.\n\n" for i in range(300)))
     assert main([*WORDS, "data.path=text.txt", "data.tokenizer=bytes"]) == 0
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("sample ")]
+    (line,) = commands(capsys.readouterr().out, "sample")
     words = shlex.split(line)
     prompt = words[words.index("--prompt") + 1]
     assert prompt and prompt in Path("text.txt").read_text().replace("\n\n", " ")
     assert main(words[words.index("sample", 1) :]) == 0
     assert capsys.readouterr().out.startswith(prompt)
     assert main([*WORDS, "data.path=text.txt", "data.tokenizer=bytes"]) == 0  # finished
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("sample ")]
+    (line,) = commands(capsys.readouterr().out, "sample")
     words = shlex.split(line)
     assert main(words[words.index("sample", 1) :]) == 0
 
