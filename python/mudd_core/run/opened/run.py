@@ -175,8 +175,8 @@ class Run(Hinted):
     ) -> str | list[str] | TextStream:
         """Return the text that the model generates after the prompt; an empty prompt starts a new document.
 
-        prompt: for a list of prompts, return a list of strings, each as for the prompt alone. stream: return an iterator
-        over the pieces of the text: `for piece in run.generate("The", stream=True): print(piece, end="")`.
+        prompt: for a list of prompts, return a list of strings, each as for the prompt alone. stream: return an
+        iterator over the pieces of the text: `for piece in run.generate("The", stream=True): print(piece, end="")`.
 
         The `sample` section of the config has the defaults; Model.generate explains them. bos: start with the BOS token
         if the tokenizer adds one. special_tokens: parse their names in the prompt; pass False for untrusted prompts.
@@ -186,8 +186,8 @@ class Run(Hinted):
         for one in prompt if several else [prompt]:
             if not isinstance(one, str):
                 raise TypeError(
-                    f"[generate] prompt: expected a string or a list of strings, got a value of type {type(one).__name__}; "
-                    "for token ids call run.model.generate(ids)"
+                    "[generate] prompt: expected a string or a list of strings, got a value of type "
+                    f"{type(one).__name__}; for token ids call run.model.generate(ids)"
                 )
         if several and stream:
             raise ValueError(

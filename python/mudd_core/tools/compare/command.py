@@ -72,7 +72,7 @@ def main(words: Sequence[str]) -> int:
 
 def _with_page(words: Sequence[str]) -> list[str]:
     """Return the arguments with the default name after an --html that has no file after it."""
-    after = [*words[1:], "-"]
+    after = [*words, "-"][1:]
     return [
         f"--html={PAGE}" if word == "--html" and (next_one.startswith("-") or is_run(next_one)) else word
         for word, next_one in zip(words, after, strict=True)
