@@ -183,7 +183,7 @@ def test_explain_names_the_file_of_the_sizes(words: list[str], capsys: pytest.Ca
         ("model.name_or_path=base", "base/config.json"),
     ):
         assert main([*rest, word, "--explain", "model.n_layer"]) == 0
-        assert f"file     {file}\n" in (shown := capsys.readouterr().out), shown
+        assert f"file         {file}\n" in (shown := capsys.readouterr().out), shown
 
 
 def test_weights_that_come_with_a_name_are_where_the_run_starts(words: list[str]) -> None:
