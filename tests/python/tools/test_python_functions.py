@@ -67,7 +67,7 @@ def test_a_comparison_prints_as_the_command_does(folder: Path) -> None:
     assert "<svg" in (folder / "page.html").read_text()
 
 
-def test_a_run_opened_at_a_step_stands_for_that_step() -> None:
+def test_a_run_opened_at_a_step_is_used_at_that_step() -> None:
     early = mc.load_run("runs/b", step=2)
     assert "up to step 2 of 4" in repr(mc.compare("runs/a", early))
     exported = mc.export(early, "early")

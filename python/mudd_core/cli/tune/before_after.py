@@ -42,7 +42,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Answer:
-    """A held-out prompt with the answer in the data and those of the base and of the tuned model."""
+    """A held-out prompt with three answers: of the data, of the base and of the tuned model."""
 
     prompt: str
     data: str

@@ -62,7 +62,7 @@ class Start:
 
 @contextmanager
 def started(asked: Asked) -> Iterator[Start]:
-    """Provide base and config, and save those of a new run; no other tune may replace them in the body."""
+    """Provide base and config, saved for a new run. No other tune may replace them in the body."""
     run = asked.run
     require_elsewhere(asked.base, run)
     # Checked before a base is imported for the run.
