@@ -116,7 +116,7 @@ STUBS = (
 
 
 def parameters(models: bool) -> list[str]:
-    """Return `train_steps: int = ...` for each field, in the order of the sections. models: the model of each family too."""
+    """Return `train_steps: int = ...` for each field, in the order of the sections. models: of all families too."""
     kinds: dict[str, list[str]] = {}
     for family in FAMILIES.values():
         for info in walk(Sections(model=family.config())):
