@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 
@@ -54,3 +54,18 @@ def browser() -> Iterator[Browser]:
     """Yield one browser for the tests of a file."""
     with launched() as found:
         yield found
+
+
+_CLIPPED = """() => [...document.querySelectorAll("body *")].filter((one) => {
+  const text = [...one.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
+  if (!text || !one.getClientRects().length) return false;
+  const box = one.getBoundingClientRect();
+  const hidden = getComputedStyle(one).overflowX === "hidden" && one.scrollWidth > one.clientWidth;
+  return hidden || box.left < 0 || box.right > document.documentElement.clientWidth;
+}).map((one) => one.outerHTML.slice(0, 120))"""
+
+
+def clipped(page: Page) -> list[str]:
+    """Return the elements of a page whose text is cut off, or which are wider than the window."""
+    found: list[str] = page.evaluate(_CLIPPED)
+    return found

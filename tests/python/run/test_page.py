@@ -8,18 +8,22 @@ import re
 import socket
 import subprocess
 from dataclasses import replace
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import urljoin
 
 import numpy as np
 import pytest
 
-from mudd_core.base.types import JsonObject
+from mudd_core.base.types import Json, JsonObject
 from mudd_core.config import load_config
-from mudd_core.run.report.page.curves import lanes_of
+from mudd_core.run.report.page.elements import clock_text
 from mudd_core.run.report.page.heat_map import MOST_NUMBERS, heat_map
-from mudd_core.run.report.page.line_chart import COLUMNS, Series, kept_rows, line_chart
-from mudd_core.run.report.page.run_page import Status, run_page, status_of
+from mudd_core.run.report.page.line_chart import line_chart
+from mudd_core.run.report.page.run_page import Status, run_page, status_of, write_page
+from mudd_core.run.report.page.series import COLUMNS, Series, kept_rows
+from mudd_core.run.report.page.time_line import lanes_of
 from mudd_core.run.store.metric_arrays import Metrics
 from mudd_core.run.store.run_folder import LOCK
 from page_runs import records_of, update, validation, write_run
@@ -292,3 +296,80 @@ def test_a_lone_value_is_a_dot_and_its_axis_has_different_labels() -> None:
 def test_validations_alone_are_named(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", [validation(step, 3.0 + step) for step in (1, 2)])
     assert '<span class="dot c1">validation</span>' in run_page(records_of(folder)).replace("c0", "c1")
+
+
+def test_a_run_with_one_logged_row_has_a_table_instead_of_charts_with_one_dot(tmp_path: Path) -> None:
+    saved: JsonObject = {"event": "saved", "step": 1, "peak_memory": 1 << 20}
+    events: list[JsonObject] = [{"event": "started"}, saved, {**saved, "event": "finished"}]
+    page = run_page(records_of(write_run(tmp_path / "run", [update(1, 5.5), validation(1, 5.25)], events)))
+    assert re.findall("<h3>([^<]*)", page) == ["Time line"]
+    for cells in (
+        "<td>Loss, training</td><td>5.5 nats</td><td>1</td>",
+        "<td>Speed</td><td>10,001 tokens/s</td>",
+    ):
+        assert cells in page
+    two = run_page(records_of(write_run(tmp_path / "two", [update(1), update(2)], events)))
+    assert "<h3>Loss" in two and "logged at one step" not in two
+
+
+def test_a_page_without_charts_has_no_switch_of_their_axis(tmp_path: Path) -> None:
+    assert "<fieldset" not in run_page(records_of(write_run(tmp_path / "empty", [])))
+    assert "<fieldset" in run_page(records_of(write_run(tmp_path / "run", [update(1), update(2)])))
+
+
+def test_the_start_and_the_end_of_a_run_are_no_stops(tmp_path: Path) -> None:
+    events: list[JsonObject] = [
+        {"event": "started"},
+        {"event": "stopped", "step": 3, "reason": "SIGTERM"},
+        {"event": "resumed", "step": 3},
+        {"event": "finished", "step": 9},
+    ]
+    lanes = lanes_of(records_of(write_run(tmp_path / "run", [update(9)], events)))
+    assert [(one.step, one.text) for one in lanes["stops"]] == [(3, "stopped: SIGTERM")]
+    assert [one.text for one in lanes["starts"]] == ["started", "resumed"]
+    assert [one.text for one in lanes["ends"]] == ["finished"]
+
+
+def test_bits_per_byte_of_the_best_validation_are_in_a_card(tmp_path: Path) -> None:
+    rows = [update(5), validation(5, 3.0), validation(9, 2.5), validation(12, 2.75)]
+    card = "<dt>bits per byte</dt><dd>1.2500</dd>"
+    assert card in run_page(records_of(write_run(tmp_path / "text", rows)))
+    no_text = [{**row, "val_bits_per_byte": None} if "val_loss" in row else row for row in rows]
+    page = run_page(records_of(write_run(tmp_path / "ids", no_text)))
+    assert "<dt>best validation</dt>" in page and "<dt>bits per byte</dt>" not in page
+
+
+@pytest.mark.parametrize("name", ["a b%20'\"<x>", "javascript:alert(1)"])
+def test_the_link_to_the_log_is_relative_to_the_page(name: str, tmp_path: Path) -> None:
+    folder = write_run(tmp_path / name, [update(1)])
+    config = records_of(folder).config
+    write_page(folder, config, tmp_path / "none.html")
+    assert "log.txt" not in (tmp_path / "none.html").read_text()
+    folder.output_file.write_text("step 1\n")
+    for file in (tmp_path / "page.html", folder.path / "report.html"):
+        write_page(folder, config, file)
+        found = re.findall('<a href="([^#][^"]*)">log.txt</a>', file.read_text())
+        target = urljoin(file.as_uri(), *map(unescape, found))
+        assert target == folder.output_file.as_uri()
+
+
+@pytest.mark.parametrize(
+    ("time", "shown"),
+    [
+        ("2026-01-31T14:05:09+0000", "2026-01-31 14:05 UTC"),
+        ("2026-01-31T14:05:09-0330", "2026-01-31 14:05 UTC-03:30"),
+        ("2026-01-31T14:05:09+05:30", "2026-01-31 14:05 UTC+05:30"),
+        ("2026-01-31T14:05:09.123Z", "2026-01-31 14:05 UTC"),
+        ("2026-01-31T14:05:09", "2026-01-31 14:05"),
+        ("<b>", ""),
+        (None, ""),
+    ],
+)
+def test_a_time_names_its_zone(time: Json, shown: str) -> None:
+    assert clock_text(time) == shown
+
+
+def test_the_times_of_a_page_name_their_zone(tmp_path: Path) -> None:
+    started = {"event": "started", "time": "2026-01-02T10:00:00+0100", "machine": {"cpu": "x"}}
+    page = run_page(records_of(write_run(tmp_path / "run", [update(1)], [started])))
+    assert "started 2026-01-01 10:00 UTC" in page and ">2026-01-02 10:00 UTC+01:00<" in page

@@ -18,7 +18,7 @@ import pytest
 import chromium
 from mudd_core.run.report.page.elements import Section
 from mudd_core.run.report.page.heat_map import heat_map
-from mudd_core.run.report.page.run_page import run_page
+from mudd_core.run.report.page.run_page import run_page, write_page
 from mudd_core.run.report.page.shell import page as page_of
 from page_runs import records_of, update, validation, write_run
 
@@ -131,17 +131,20 @@ def test_the_pointer_shows_the_values_under_it(opened: Opened) -> None:
 
 def test_the_time_line_tells_what_happened(opened: Opened) -> None:
     assert re.search(r"saves\s+saved", opened.hover("Time line", 0.25))
-    assert re.search(r"stops\s+stopped: SIGTERM; resumed with", opened.hover("Time line", 0.5))
+    assert re.search(
+        r"starts\s+resumed with train.threads[^\n]*\n*stops\s+stopped: SIGTERM",
+        opened.hover("Time line", 0.5),
+    )
     assert "back from step 3,100 to 3,000" in opened.hover("Time line", 0.75)
     assert f"save failed: {HOSTILE}" in opened.hover("Time line", 0.875)
 
 
 def test_the_switch_shows_tokens_and_minutes(opened: Opened) -> None:
-    for name, last in (("steps", "4000"), ("tokens", "4M"), ("minutes", "6")):
+    for place, (name, last) in enumerate((("steps", "4000"), ("tokens", "4M"), ("minutes", "6"))):
         opened.page.locator(f".switch label:has-text('{name}')").click()
         figure = opened.page.locator("figure").first
         assert figure.locator(".view:visible").count() == 1
-        labels = figure.locator(f".by-{name} .below span")
+        labels = figure.locator(f".x{place} .below span")
         assert labels.last.inner_text() == last
         assert "step 2,000" in opened.hover("Loss")
 
@@ -178,6 +181,22 @@ def test_a_phone_needs_no_scrolling_sideways_and_shows_values_at_a_touch(opened:
     assert "training" in opened.tip()
     box = opened.page.locator(".tip:visible").bounding_box()
     assert box is not None and box["x"] >= 0 and box["x"] + box["width"] <= 360
+    for summary in opened.page.locator("summary").all():
+        summary.click()
+    assert chromium.clipped(opened.page) == []
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_a_run_with_one_logged_row_shows_all_its_text(browser: Browser, width: int, tmp_path: Path) -> None:
+    events = [{"event": "started"}, {"event": "finished", "step": 1}]
+    folder = write_run(tmp_path / "run", [update(1), validation(1, 5.0)], events)
+    file = tmp_path / "page.html"
+    write_page(folder, records_of(folder).config, file)
+    page = browser.new_page(viewport={"width": width, "height": 800})
+    page.goto(file.as_uri())
+    assert page.locator("figure h3:visible").all_inner_texts() == ["Time line"]
+    assert chromium.clipped(page) == []
+    page.close()
 
 
 CONTRAST = """() => {

@@ -26,7 +26,8 @@ from mudd_core.base.surroundings import typed_program
 from mudd_core.config.tool_arguments import ToolArguments
 from mudd_core.run.report.page.curves import best_of
 from mudd_core.run.report.page.elements import Section, preformatted, table, text
-from mudd_core.run.report.page.line_chart import Mark, Series, line_chart
+from mudd_core.run.report.page.line_chart import line_chart
+from mudd_core.run.report.page.series import Mark, Series
 from mudd_core.run.report.page.shell import page
 from mudd_core.run.store.metric_arrays import Metrics
 from mudd_core.run.store.saved_run import is_run

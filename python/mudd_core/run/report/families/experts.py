@@ -11,8 +11,9 @@ from mudd_core.base.types import Float64, Int64
 from mudd_core.config import MixtureConfig, mixture_of
 from mudd_core.run.report.page.elements import Section, charts, text
 from mudd_core.run.report.page.heat_map import heat_map
-from mudd_core.run.report.page.line_chart import COLORS, Series, line_chart
+from mudd_core.run.report.page.line_chart import line_chart
 from mudd_core.run.report.page.records import Records
+from mudd_core.run.report.page.series import COLORS, Series
 
 _TITLE = "Experts"
 

@@ -10,8 +10,9 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.types import Float64
 from mudd_core.config import Config, MupConfig
 from mudd_core.run.report.page.elements import Section, charts, table, text
-from mudd_core.run.report.page.line_chart import COLORS, Series, line_chart
+from mudd_core.run.report.page.line_chart import line_chart
 from mudd_core.run.report.page.records import Records
+from mudd_core.run.report.page.series import COLORS, Series
 
 _TITLE = "muP"
 # mu-Transformer's names of statistics in metrics.jsonl: updates of matrices, and activations.

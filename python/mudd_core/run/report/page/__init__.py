@@ -6,11 +6,11 @@ The section's body is HTML from these builders, which escape all their text argu
 
 - line_chart(title, series, ...) in line_chart.py: curves and dots over steps, tokens and minutes. `Records.places`
   returns the x coordinates of steps; a `Series` has them and the values. The chart thins long series but keeps spikes.
-  A `Mark` is a labelled vertical line; `breaks` in curves.py returns the marks for a run's resumes and rewinds.
+  A `Mark` is a labelled vertical line; `breaks` in time_line.py returns the marks for a run's resumes and rewinds.
 - heat_map(title, values, ...) in heat_map.py: a matrix of colored cells, with a slider if there are several steps.
-- table(rows, head), folded(summary, body) and text(words), a paragraph, in elements.py.
+- table(rows, head), cards(facts), folded(summary, body) and text(words), a paragraph, in elements.py.
 
 shell.py builds a page from any sections: `page(title, subtitle, sections)`. The page loads nothing, so a builder may
-add neither links to files nor event attributes. page.css defines the colors as variables; page.js shows the values at
+add neither images nor event attributes. page.css defines the colors as variables; page.js shows the values at
 the pointer.
 """

@@ -2,134 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 
 import numpy as np
 
-from mudd_core.base.types import JsonObject
-from mudd_core.run.records.events import EventName
 from mudd_core.run.records.machine import PEAK_MEMORY
-from mudd_core.run.report.page.elements import Section, folded, table
-from mudd_core.run.report.page.line_chart import COLUMNS, Mark, Series, line_chart
-from mudd_core.run.report.page.records import ACROSS, Places, Records
+from mudd_core.run.report.page.elements import Section, charts, folded, table, text
+from mudd_core.run.report.page.line_chart import line_chart
+from mudd_core.run.report.page.records import Places, Records
+from mudd_core.run.report.page.series import Mark, Series
+from mudd_core.run.report.page.time_line import breaks, time_line
 from mudd_core.run.store.metric_arrays import Metrics
-
-_MOST_LINES = 60  # marks of breaks in a chart; more of them would make it unreadable
-
-
-@dataclass(frozen=True)
-class Moment:
-    """An event of a run: its step and a description."""
-
-    step: int
-    text: str
-
-
-def _number(event: JsonObject, name: str) -> int:
-    value = event.get(name)
-    return value if isinstance(value, int) else 0
-
-
-def _rewind(event: JsonObject) -> str:
-    first, last = _number(event, "first_batch"), _number(event, "last_batch")
-    start, end = _number(event, "from_step"), _number(event, "to_step")
-    return f"back from step {start:,} to {end:,}; batches {first:,} to {last:,} are left out"
-
-
-def _changed(event: JsonObject) -> str:
-    changes = event.get("changed")
-    return f" with {'; '.join(map(str, changes))}" if isinstance(changes, list) and changes else ""
-
-
-def _finished(event: JsonObject) -> str:
-    return f"ended by {event['reason']}" if event.get("reason") else "finished"
-
-
-_TEXTS: dict[EventName, tuple[str, Callable[[JsonObject], str]]] = {
-    EventName.SAVED: ("saves", lambda event: "saved"),
-    EventName.STARTED: ("stops", lambda event: "started"),
-    EventName.RESUMED: ("stops", lambda event: f"resumed{_changed(event)}"),
-    EventName.STOPPED: ("stops", lambda event: f"stopped: {event.get('reason')}"),
-    EventName.FINISHED: ("stops", _finished),
-    EventName.SKIPPED: ("skips", lambda event: f"update skipped: {event.get('reason')}"),
-    EventName.REWOUND: ("rewinds", _rewind),
-    EventName.SAVE_FAILED: ("faults", lambda event: f"save failed: {event.get('reason')}"),
-    EventName.SOURCE_LOST: ("faults", lambda event: f"{event.get('file')}: {event.get('reason')}"),
-}
-_LANES = ("saves", "stops", "skips", "rewinds", "faults")  # the highest first
-
-
-def lanes_of(records: Records) -> dict[str, list[Moment]]:
-    """Return the moments of each lane by ascending step, also those at steps that a rewind or resume has undone."""
-    found: dict[str, list[Moment]] = {name: [] for name in _LANES}
-    for event in records.events:
-        name = str(event["event"])
-        if name in _TEXTS:
-            lane, text = _TEXTS[EventName(name)]
-            step = _number(event, "to_step" if name == EventName.REWOUND else "step")
-            found[lane].append(Moment(step, text(event)))
-    _add_older(records, found)
-    return {name: sorted(dict.fromkeys(moments), key=lambda one: one.step) for name, moments in found.items()}
-
-
-def _add_older(records: Records, found: dict[str, list[Moment]]) -> None:
-    """Add saves from the kept checkpoints and skips from metrics.jsonl, if an older run has no such events."""
-    if not found["saves"]:
-        found["saves"] = [Moment(step, "saved") for step in records.checkpoints]
-    if not found["skips"] and "skipped" in records.updates:
-        rows = np.flatnonzero(records.updates["skipped"] == 1)
-        found["skips"] = [Moment(int(records.updates["step"][row]), "update skipped") for row in rows]
-
-
-def breaks(records: Records) -> list[Mark]:
-    """Return marks for resumes and rewinds, shown in each chart; none if there are more than _MOST_LINES."""
-    lanes = lanes_of(records)
-    moments = [*(one for one in lanes["stops"] if one.text.startswith("resumed")), *lanes["rewinds"]]
-    if len(moments) > _MOST_LINES:
-        return []
-    return [_mark(records, one) for one in moments]
-
-
-def _mark(records: Records, moment: Moment) -> Mark:
-    places = records.places(np.array([moment.step]))
-    return Mark({name: float(places[name][0]) for name in ACROSS}, moment.text)
-
-
-def time_line(records: Records) -> str:
-    """Return the HTML of the time line; '' for a run without events."""
-    lanes = {name: moments for name, moments in lanes_of(records).items() if moments}
-    end = max((one.step for moments in lanes.values() for one in moments), default=0)
-    last = int(records.updates["step"][-1]) if records.updates.rows else 0
-    series = []
-    for place, (name, moments) in enumerate(lanes.items()):
-        shown = _merged(moments, max(end, last))
-        steps = np.array([one.step for one in shown], np.float64)
-        height = np.full(len(shown), float(len(lanes) - 1 - place))
-        texts = [one.text for one in shown]
-        color = _LANES.index(name)
-        series.append(Series(name, records.places(steps), height, dots=True, color=color, texts=texts))
-    return line_chart("Time line", series, lanes=True, wide=True, ends=records.places(np.array([0, last])))
-
-
-def _merged(moments: Sequence[Moment], end: int) -> list[Moment]:
-    """Return the moments with those merged that are too close for the chart to show them separately."""
-    column = max(1.0, end / COLUMNS)
-    return [_one(list(group)) for _, group in groupby(moments, key=lambda one: int(one.step / column))]
-
-
-def _one(moments: Sequence[Moment]) -> Moment:
-    texts = list(dict.fromkeys(one.text for one in moments))
-    first, last = moments[0].step, moments[-1].step
-    if first == last:
-        return Moment(first, "; ".join(texts))
-    return Moment(first, f"{len(moments)} from step {first:,} to {last:,}: {_some(texts)}")
-
-
-def _some(texts: Iterable[str], most: int = 3) -> str:
-    given = list(texts)
-    return "; ".join(given[:most]) + ("; ..." if len(given) > most else "")
 
 
 @dataclass(frozen=True)
@@ -188,27 +72,54 @@ def best_of(records: Records, name: str, color: int | None = None) -> list[Serie
 
 
 def curves(records: Records) -> Section | None:
-    """Return the section with a chart for each kind of metric that the run has logged; None without any."""
-    marks, charts = breaks(records), list[str]()
+    """Return the section with a chart for each kind of metric that the run has logged; None without any.
+
+    Metrics that are logged at one step only are in a table, because they have no curve.
+    """
+    marks, figures, lone = breaks(records), list[str](), list[tuple[str, str, str]]()
     last = records.updates["step"][-1:] if records.updates.rows else np.zeros(1)
     ends = records.places(np.concatenate([[0.0], last]))
     for one in CURVES:
-        few = records.validations.rows <= _MOST_DOTS
-        parts = ((records.updates, one.columns, False), (records.validations, one.validations, few))
-        series = [
-            series_of(records, table, column, name, one.scale, dots=dots)
-            for table, columns, dots in parts
-            for column, name in columns
-            if column in table
-        ]
+        series = _series(records, one)
+        if all(part.lone for part in series):
+            lone += _values(one, series)
+            continue
         series += best_of(records, "best validation") if one.best else []
-        charts.append(line_chart(one.title, series, unit=one.unit, marks=marks, wide=one.wide, ends=ends))
-    charts.insert(1, time_line(records))
-    charts.append(_memory(records, marks, ends))
-    body = "".join(charts)
-    if not body:
-        return None
-    return Section("Curves", f'<div class="charts">{body}</div>{_validations(records)}')
+        figures.append(line_chart(one.title, series, unit=one.unit, marks=marks, wide=one.wide, ends=ends))
+    figures.insert(1, time_line(records))
+    figures.append(_memory(records, marks, ends))
+    body = charts(filter(None, figures)) + _logged_once(lone) + _validations(records)
+    return Section("Curves", body) if body else None
+
+
+def _series(records: Records, curve: Curve) -> list[Series]:
+    """Return the columns of a chart that the run has logged."""
+    few = records.validations.rows <= _MOST_DOTS
+    parts = ((records.updates, curve.columns, False), (records.validations, curve.validations, few))
+    return [
+        series_of(records, logged, column, name, curve.scale, dots=dots)
+        for logged, columns, dots in parts
+        for column, name in columns
+        if column in logged
+    ]
+
+
+def _values(curve: Curve, series: Sequence[Series]) -> Iterator[tuple[str, str, str]]:
+    """Yield the name, value and step of each series with a finite value."""
+    single = len(curve.columns) + len(curve.validations) == 1
+    for one in series:
+        name = curve.title if single else f"{curve.title}, {one.name}"
+        for value, step in zip(one.values.tolist(), one.places["steps"].tolist(), strict=True):
+            if np.isfinite(value):
+                yield name, f"{value:,.5g} {curve.unit}".rstrip(), f"{step:,.0f}"
+
+
+def _logged_once(rows: Sequence[tuple[str, str, str]]) -> str:
+    """Return the table of the metrics without a curve; '' without any."""
+    if not rows:
+        return ""
+    note = text("These metrics are logged at one step only, so they have no curve.", "note")
+    return table(rows, ("metric", "value", "step"), "numbers") + note
 
 
 def _validations(records: Records) -> str:
@@ -231,13 +142,16 @@ def _cell(value: float) -> str:
 
 
 def _memory(records: Records, marks: Sequence[Mark], ends: Places) -> str:
-    """Return the chart of the peak memory at each save and at the end."""
-    found = sorted(
-        (step, size / 2**20)
-        for event in records.events
-        if isinstance(size := event.get(PEAK_MEMORY), int) and isinstance(step := event.get("step"), int)
-    )
-    steps, sizes = (np.array([pair[place] for pair in found], np.float64) for place in (0, 1))
-    series = Series("peak memory", records.places(steps), sizes, dots=len(found) == 1)
+    """Return the chart of the peak memory at each save and at the end; '' if it was measured at one step only."""
+    found: dict[int, float] = {}
+    for event in records.events:
+        size, step = event.get(PEAK_MEMORY), event.get("step")
+        if isinstance(size, int) and isinstance(step, int):
+            found[step] = max(size / 2**20, found.get(step, 0.0))
+    if len(found) < 2:
+        return ""
+    steps = np.array(sorted(found), np.float64)
+    sizes = np.array([found[step] for step in sorted(found)], np.float64)
     note = "Largest resident memory of the first process, at each save and at the end."
+    series = Series("peak memory", records.places(steps), sizes)
     return line_chart("Memory", [series], unit="MiB", marks=marks, note=note, ends=ends)

@@ -4,77 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
 
 from mudd_core.base.show.chart import Axis, axis, labelled
 from mudd_core.base.show.printable import escaped
-from mudd_core.base.types import Float64, Int64, Json
+from mudd_core.base.types import Json
 from mudd_core.run.report.page.elements import data, short
-from mudd_core.run.report.page.records import ACROSS, WHOLE, Places
-
-COLUMNS = 480  # pixel columns of a chart; more of them would not show more
-
-
-def kept_rows(across: Float64, values: Float64, columns: int = COLUMNS) -> Int64:
-    """Return ascending indices of the points to draw: first, last, and the extremes in each pixel column.
-
-    A column without finite values keeps one point, so that the line has a gap there. across: ascending x coordinates.
-    """
-    if len(values) <= 2 * columns:
-        return np.arange(len(values), dtype=np.int64)
-    edges = np.searchsorted(across, np.linspace(across[0], across[-1], columns + 1))
-    edges[-1] = len(values)
-    finite = np.isfinite(values)
-    kept = [0, len(values) - 1]
-    for begin, end in pairwise(edges):
-        rows = begin + np.flatnonzero(finite[begin:end])
-        if rows.size:
-            kept += [rows[values[rows].argmin()], rows[values[rows].argmax()]]
-        elif begin < end:
-            kept.append(begin)
-    return np.unique(np.array(kept, np.int64))
-
+from mudd_core.run.report.page.records import Places
+from mudd_core.run.report.page.series import COLORS, DESCRIBED, WHOLE, Mark, Series
 
 Rows: TypeAlias = "Sequence[tuple[float, str]]"  # values with a horizontal grid line, and their labels
 
-COLORS = 8  # series colors of page.css, --c0 to --c7
 _SIZE = 1000  # width and height of the SVG in its units; the page stretches it
-
-
-@dataclass(frozen=True)
-class Series:
-    """A curve, or dots. places: Records.places of its steps. values: one for each step; NaN is a gap in the curve.
-
-    texts: one for each step, shown at the pointer instead of the value; a series with texts is not thinned. color: the
-    index of a color in page.css; None uses the index of the series in its chart.
-    """
-
-    name: str
-    places: Places
-    values: Float64
-    dots: bool = False
-    color: int | None = None
-    texts: Sequence[str] = ()
-
-    def thinned(self) -> Series:
-        """Return the series with only the points that a chart can show."""
-        if self.texts:
-            return self
-        rows = kept_rows(self.places[ACROSS[0]], self.values)
-        places = {name: column[rows] for name, column in self.places.items()}
-        return replace(self, places=places, values=self.values[rows])
-
-
-@dataclass(frozen=True)
-class Mark:
-    """A vertical line at a moment of the run; the pointer shows its text. places: its x coordinates by axis."""
-
-    places: Mapping[str, float]
-    text: str
 
 
 def line_chart(
@@ -88,34 +32,45 @@ def line_chart(
     wide: bool = False,
     ends: Places | None = None,
     lanes: bool = False,
+    covers: Sequence[float] = (),
 ) -> str:
     """Return the HTML of a chart of all series over the same axes; '' if no series has a finite value.
 
     unit: printed after the values, such as "nats" or "%". log: use a logarithmic y axis; all values must be positive.
     note: a sentence below the chart. wide: span both columns of the page. ends: further x coordinates that the axis
     must cover. lanes: draw each series in a horizontal lane, with its name on the left; its values are the index of
-    the lane from below.
+    the lane from below. covers: values that the y axis must cover, all finite ones by default; points outside the axis
+    are drawn at its edge. The x axes are the `places` of the first series.
     """
     shown = [one.thinned() for one in series if np.isfinite(one.values).any()]
     if not shown:
         return ""
     finite = np.concatenate([one.values[np.isfinite(one.values)] for one in shown])
-    up = axis([float(finite.min()), float(finite.max())], unit, log=log)
+    up = axis(_apart(covers or [float(finite.min()), float(finite.max())]), unit, log=log)
     rows: Rows = labelled(up.ticks(4))
     if lanes:
         up, rows = Axis(-0.5, len(shown) - 0.5, ""), [(float(one.values[0]), one.name) for one in shown]
-    across = {name: _range(shown, marks, ends, name) for name in ACROSS}
+    across = {name: _range(shown, marks, ends, name) for name in shown[0].places}
     drawn = [replace(one, dots=True) if np.isfinite(one.values).sum() == 1 else one for one in shown]
-    views = "".join(_view(drawn, marks, name, across[name], up, rows) for name in ACROSS)
+    views = "".join(
+        _view(drawn, marks, (place, name), across[name], up, rows) for place, name in enumerate(across)
+    )
     kinds = " ".join(["chart", *(["wide-chart"] if wide else []), *(["lanes"] if lanes else [])])
-    height = f' style="--lanes:{len(shown)}"' if lanes else ""
+    style = f"--label:{max(len(words) for _, words in rows)}" + (f";--lanes:{len(shown)}" if lanes else "")
     return (
-        f'<figure class="{kinds}"{height}><figcaption>{_heading(title, unit)}{"" if lanes else _legend(shown)}'
+        f'<figure class="{kinds}" style="{style}"><figcaption>{_heading(title, unit)}{"" if lanes else _legend(shown)}'
         f'</figcaption><div class="plot" tabindex="0" role="img" aria-label="{escaped(_summary(title, shown, unit))}">'
         f'{views}{_left_labels(up, rows)}<div class="cursor" hidden></div><div class="tip" hidden></div></div>'
         f"{data(_values(shown, marks, across, unit))}"
         f"{f'<p class=note>{escaped(note)}</p>' if note else ''}</figure>"
     )
+
+
+def _apart(values: Sequence[float]) -> list[float]:
+    """Return the ends of the values; for equal values ends around them, so that the labels of the axis are short."""
+    low, high = min(values), max(values)
+    room = 0.05 * abs(low) if low == high else 0.0
+    return [low - room, high + room]
 
 
 def _range(series: Sequence[Series], marks: Sequence[Mark], ends: Places | None, name: str) -> Axis:
@@ -126,14 +81,19 @@ def _range(series: Sequence[Series], marks: Sequence[Mark], ends: Places | None,
     )
 
 
-def _view(series: Sequence[Series], marks: Sequence[Mark], name: str, x: Axis, y: Axis, rows: Rows) -> str:
-    """Return the SVG for one choice of the x axis, and the labels below it."""
+def _view(
+    series: Sequence[Series], marks: Sequence[Mark], across: tuple[int, str], x: Axis, y: Axis, rows: Rows
+) -> str:
+    """Return the SVG for one choice of the x axis, and the labels below it. across: its index and name."""
+    place, name = across
     lines = [f"M0 {_down(y, tick)}H{_SIZE}" for tick, _ in rows]
     parts = [f'<path class="grid" d="{"".join(lines)}"/>']
     if marks:
         places = sorted({_right(x, mark.places[name]) for mark in marks})
         parts.append(f'<path class="mark" d="{"".join(f"M{at} 0V{_SIZE}" for at in places)}"/>')
     for index, one in enumerate(series):
+        if one.spread is not None:
+            parts.append(f'<path class="band c{_color(one, index)}" d="{_band(one, name, x, y)}"/>')
         kind = "dot" if one.dots else "line"
         path = _dots(one, name, x, y) if one.dots else _line(one, name, x, y)
         parts.append(f'<path class="{kind} c{_color(one, index)}" d="{path}"/>')
@@ -142,7 +102,7 @@ def _view(series: Sequence[Series], marks: Sequence[Mark], name: str, x: Axis, y
         for tick, words in labelled(x.ticks(5))
     )
     return (
-        f'<div class="view by-{name}"><svg viewBox="0 0 {_SIZE} {_SIZE}" preserveAspectRatio="none" '
+        f'<div class="view x{place}"><svg viewBox="0 0 {_SIZE} {_SIZE}" preserveAspectRatio="none" '
         f'aria-hidden="true">{"".join(parts)}</svg><div class="below">{labels}</div></div>'
     )
 
@@ -164,6 +124,16 @@ def _line(one: Series, name: str, x: Axis, y: Axis) -> str:
             parts.append(f"M{point[0]} {point[1]}h0")
         before = point
     return "".join(parts)
+
+
+def _band(one: Series, name: str, x: Axis, y: Axis) -> str:
+    """Return the SVG path of the area around a curve."""
+    assert one.spread is not None
+    rows = np.flatnonzero(np.isfinite(one.values) & np.isfinite(one.spread))
+    upper = [(row, one.values[row] + one.spread[row]) for row in rows]
+    lower = [(row, one.values[row] - one.spread[row]) for row in reversed(rows)]
+    corners = (f"{_right(x, one.places[name][row])} {_down(y, value)}" for row, value in (*upper, *lower))
+    return f"M{'L'.join(corners)}z" if rows.size else ""
 
 
 def _dots(one: Series, name: str, x: Axis, y: Axis) -> str:
@@ -216,6 +186,7 @@ def _summary(title: str, series: Sequence[Series], unit: str) -> str:
 def _values(series: Sequence[Series], marks: Sequence[Mark], across: Mapping[str, Axis], unit: str) -> Json:
     """Return the JSON that page.js needs to show values at the pointer: series, marks and the ends of the axes."""
     return {
+        "across": [{"name": name, "text": DESCRIBED[name], "whole": name in WHOLE} for name in across],
         "ends": {name: [ends.low, ends.high] for name, ends in across.items()},
         "unit": unit,
         "series": [
@@ -224,11 +195,11 @@ def _values(series: Sequence[Series], marks: Sequence[Mark], across: Mapping[str
                 "color": _color(one, index),
                 **({"texts": list(one.texts)} if one.texts else {}),
                 "values": [short(value) for value in one.values.tolist()],
-                **{name: [short(value, 9) for value in one.places[name].tolist()] for name in ACROSS},
+                **{name: [short(value, 9) for value in one.places[name].tolist()] for name in across},
             }
             for index, one in enumerate(series)
         ],
         "marks": [
-            {"text": mark.text, **{name: short(mark.places[name], 9) for name in ACROSS}} for mark in marks
+            {"text": mark.text, **{name: short(mark.places[name], 9) for name in across}} for mark in marks
         ],
     }

@@ -2,7 +2,7 @@
 // Shows the values at the pointer, at a touch and by the arrow keys; draws the steps of heat maps.
 const number = new Intl.NumberFormat("en", { maximumSignificantDigits: 5 });
 const whole = new Intl.NumberFormat("en");
-const across = () => document.querySelector('input[name="across"]:checked')?.value ?? "steps";
+const across = (values) => values.across[Number(document.querySelector('input[name="across"]:checked')?.value ?? 0)];
 const valuesOf = (figure) => JSON.parse(figure.querySelector('script[type="application/json"]').textContent);
 
 // A value with its unit, which may be empty.
@@ -52,7 +52,7 @@ function lineChart(figure) {
   let at = null; // the value across that is shown
 
   function show(x) {
-    const name = across();
+    const { name } = across(values);
     const [low, high] = values.ends[name];
     const found = values.series
       .map((one) => ({ one, row: nearest(one[name], x) }))
@@ -65,9 +65,11 @@ function lineChart(figure) {
     const near = ((high - low) * 12) / plot.clientWidth;
     cursor.hidden = false;
     cursor.style.left = `${pixels}px`;
-    const head = `step ${whole.format(Math.round(best.one.steps[best.row]))}`;
-    const more = `${whole.format(Math.round(best.one.tokens[best.row]))} tokens, ${number.format(best.one.minutes[best.row])} min`;
-    tip.replaceChildren(element("b", head), element("div", more));
+    const [head, ...more] = values.across.map((one) => {
+      const value = best.one[one.name][best.row];
+      return one.text.replace("#", one.whole ? whole.format(Math.round(value)) : number.format(value));
+    });
+    tip.replaceChildren(element("b", head), element("div", more.join(", ")));
     for (const { one, row } of found) {
       if (Math.abs(one[name][row] - at) > near) continue;
       const line = element("div", "", `of c${one.color}`);
@@ -87,7 +89,7 @@ function lineChart(figure) {
 
   function pointed(event) {
     const box = plot.getBoundingClientRect();
-    const [low, high] = values.ends[across()];
+    const [low, high] = values.ends[across(values).name];
     show(low + ((event.clientX - box.left) / box.width) * (high - low));
   }
 
@@ -96,7 +98,7 @@ function lineChart(figure) {
     if (event.key === "Escape") hide();
     if (!step) return;
     event.preventDefault();
-    const list = values.series[0][across()];
+    const list = values.series[0][across(values).name];
     const row = at === null ? (step > 0 ? 0 : list.length - 1) : nearest(list, at) + step;
     show(list[Math.max(0, Math.min(list.length - 1, row))]);
   }

@@ -32,7 +32,6 @@ from mudd_core.run.store.run_folder import LEASE, LOCK, RunFolder
 Places: TypeAlias = "Mapping[str, Float64]"
 # The quantities that a chart can have on its x axis, as the page's switch names them; the first is the default.
 ACROSS = ("steps", "tokens", "minutes")
-WHOLE = ACROSS[:2]  # quantities with integer values
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterator
 from enum import StrEnum
 from pathlib import Path
@@ -12,7 +13,6 @@ import numpy as np
 
 from mudd_core.base.regular_files import write_text
 from mudd_core.base.show.chart import number
-from mudd_core.base.show.printable import escaped
 from mudd_core.base.types import Json
 from mudd_core.base.units import bytes_text, duration
 from mudd_core.config import Config, differences
@@ -24,7 +24,16 @@ from mudd_core.run.report.families.experts import experts
 from mudd_core.run.report.families.measured import connections, slots
 from mudd_core.run.report.families.mup import mup
 from mudd_core.run.report.page.curves import curves
-from mudd_core.run.report.page.elements import Section, clock_text, folded, preformatted, table, text
+from mudd_core.run.report.page.elements import (
+    Section,
+    cards,
+    clock_text,
+    folded,
+    link,
+    preformatted,
+    table,
+    text,
+)
 from mudd_core.run.report.page.records import Records, read_records
 from mudd_core.run.report.page.shell import page
 from mudd_core.run.store.metrics import samples_of
@@ -37,11 +46,7 @@ _LAST = 100  # log entries whose median is shown as the speed
 
 def overview(records: Records) -> Section:
     """Return the section with the main metrics of the run as tiles."""
-    tiles = "".join(
-        f"<div><dt>{escaped(name)}</dt><dd>{escaped(value)}</dd><dd>{escaped(more)}</dd></div>"
-        for name, value, more in _facts(records)
-    )
-    return Section("Overview", f'<dl class="facts">{tiles}</dl>')
+    return Section("Overview", cards(_facts(records)))
 
 
 def _facts(records: Records) -> Iterator[tuple[str, str, str]]:
@@ -54,6 +59,8 @@ def _facts(records: Records) -> Iterator[tuple[str, str, str]]:
         yield "training loss", _last(updates["loss"], ".4f"), "last logged"
     if best := records.best_validation:
         yield "best validation", f"{best[0]:.4f}", f"at step {best[1]:,}"
+        if bits := _bits_per_byte(records, best[1]):
+            yield "bits per byte", f"{bits:.4f}", "best validation"
     if records.out_of_patience:
         yield "out of patience", str(records.ending.get("since_best")), "validations without a better one"
     if "tokens" in updates:
@@ -67,6 +74,15 @@ def _facts(records: Records) -> Iterator[tuple[str, str, str]]:
     memory = [event[PEAK_MEMORY] for event in records.events if PEAK_MEMORY in event]
     if sizes := [size for size in memory if isinstance(size, int)]:
         yield "memory", bytes_text(max(sizes)), "peak"
+
+
+def _bits_per_byte(records: Records, step: int) -> float:
+    """Return the bits per byte of the validation at a step; 0 if it has none, as for data that is no text."""
+    validations = records.validations
+    if "val_bits_per_byte" not in validations:
+        return 0.0
+    found = validations["val_bits_per_byte"][validations["step"] == step]
+    return float(found[-1]) if found.size and np.isfinite(found[-1]) else 0.0
 
 
 def _last(values: np.ndarray[tuple[int, ...], np.dtype[np.int64 | np.float64]], form: str) -> str:
@@ -90,7 +106,7 @@ def machines(records: Records) -> Section | None:
         return None
     used = [place for place, name in enumerate(_HEAD) if name != "ranks" or any(row[place] for row in rows)]
     shown = [[row[place] for place in used] for row in rows]
-    return Section("Machine", table(shown, [_HEAD[place] for place in used], "numbers"))
+    return Section("Machine", table(shown, [_HEAD[place] for place in used], "stacked"))
 
 
 def _rows(records: Records) -> Iterator[list[str]]:
@@ -191,13 +207,22 @@ def write_page(folder: RunFolder, config: Config, file: Path) -> None:
 
     Raise UserError or FormatError as read_records, and SaveError if the file cannot be written.
     """
-    write_text(file, run_page(read_records(folder, config)))
+    write_text(file, run_page(read_records(folder, config), file))
 
 
-def run_page(records: Records) -> str:
-    """Return the page of a run as HTML."""
+def run_page(records: Records, file: Path | None = None) -> str:
+    """Return the page of a run as HTML. file: its place, for links; by default FILE in the run's folder."""
     sections = [section for make in SECTIONS if (section := make(records)) is not None]
     config, started = records.config, clock_text(records.facts.get("started"))
     since = f", started {started}" if started else ""
     subtitle = f"{config.model.family} in {records.folder}{since}"
-    return page(config.name, subtitle, sections, status=status_of(records))
+    log = _log_link(records.folder, file or records.folder.path / FILE)
+    return page(config.name, subtitle, sections, status=status_of(records), more=log)
+
+
+def _log_link(folder: RunFolder, file: Path) -> str:
+    """Return a link from a page to the log of the run; '' if there is none."""
+    log = folder.output_file
+    if not log.is_file():
+        return ""
+    return f" · {link(log.name, os.path.relpath(log, file.parent))}"

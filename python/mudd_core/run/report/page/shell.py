@@ -12,12 +12,22 @@ from mudd_core.run.report.page.elements import Section
 from mudd_core.run.report.page.records import ACROSS
 
 _HERE = Path(__file__).parent
+_LINES = 'class="view x0"'  # is in the body of each section with a line chart
 
 
-def page(title: str, subtitle: str, sections: Sequence[Section], *, status: str = "") -> str:
+def page(
+    title: str,
+    subtitle: str,
+    sections: Sequence[Section],
+    *,
+    status: str = "",
+    more: str = "",
+    across: Sequence[str] = ACROSS,
+) -> str:
     """Return a self-contained HTML document. title, subtitle, status: plain text; status is short, like "finished".
 
-    Its content security policy allows only its own script, and no request to any other file or host.
+    more: HTML after the subtitle. across: the quantities that the x axes of its line charts can have. The content
+    security policy allows only the page's script, and no request to any other file or host.
     """
     style, script = (_HERE.joinpath(name).read_text("utf-8") for name in ("page.css", "page.js"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -27,14 +37,15 @@ def page(title: str, subtitle: str, sections: Sequence[Section], *, status: str 
         f'<section id="part-{place}"><h2>{escaped(one.title)}</h2>{one.body}</section>'
         for place, one in enumerate(sections)
     )
+    switch = _switch(across) if _LINES in parts else ""
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
         f"<title>{escaped(title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
-        f"<header><h1>{escaped(title)}</h1>{_status(status)}<p>{escaped(subtitle)}</p></header>\n"
-        f"<nav><div class=links>{links}</div>{_switch()}</nav>\n<main>\n{parts}\n</main>\n"
+        f"<header><h1>{escaped(title)}</h1>{_status(status)}<p>{escaped(subtitle)}{more}</p></header>\n"
+        f"<nav><div class=links>{links}</div>{switch}</nav>\n<main>\n{parts}\n</main>\n"
         f"<script>{script}</script>\n</body>\n</html>\n"
     )
 
@@ -43,11 +54,11 @@ def _status(status: str) -> str:
     return f'<span class="status {escaped(status)}">{escaped(status)}</span>' if status else ""
 
 
-def _switch() -> str:
+def _switch(across: Sequence[str]) -> str:
     """Return the switch of the charts' x axis. page.css shows the chosen SVGs, so it works without the script."""
     choices = "".join(
-        f'<label><input type="radio" name="across" id="by-{name}" value="{name}"{" checked" if not place else ""}>'
+        f'<label><input type="radio" name="across" id="x{place}" value="{place}"{" checked" if not place else ""}>'
         f"<span>{name}</span></label>"
-        for place, name in enumerate(ACROSS)
+        for place, name in enumerate(across)
     )
     return f'<fieldset class="switch"><legend>over</legend>{choices}</fieldset>'
