@@ -12,15 +12,16 @@ from xml.etree import ElementTree
 import pytest
 
 import mudd_core as mc
+from bakeoff_results import result_of
 from launched import launched
 from mudd_core import nn
 from mudd_core.base.errors import UserError
 from mudd_core.cli import main
 from mudd_core.config import FAMILIES
 from mudd_core.tools.bakeoff import Candidate, equal_flops, equal_parameters
-from mudd_core.tools.bakeoff.command import chart, claim
 from mudd_core.tools.bakeoff.comparison import EQUAL, PRESETS, base, comparison, cost, parameters, total_cost
 from mudd_core.tools.bakeoff.result import mean_and_interval, quantile, verdict
+from mudd_core.tools.bakeoff.result_page import claim, page
 
 VOCAB = 300
 SMALL = (
@@ -135,26 +136,6 @@ def test_intervals_are_students() -> None:
     assert verdict(0.04, 0.05) == "no difference seen" and "no verdict" in verdict(-1.0, None)
 
 
-def _model(name: str, difference: float | None, interval: float | None) -> dict[str, Any]:
-    points = [
-        {
-            "step": step,
-            "tokens": step,
-            "flops": step,
-            "seconds": step,
-            "mean": 2.0 - step,
-            "interval95": interval,
-        }
-        for step in range(2)
-    ]
-    return {
-        "name": name,
-        "curve": points,
-        "difference": difference,
-        "difference_interval95": None if difference is None else interval,
-    }
-
-
 @pytest.mark.parametrize(
     ("difference", "interval", "words"),
     [
@@ -164,17 +145,15 @@ def _model(name: str, difference: float | None, interval: float | None) -> dict[
     ],
 )
 def test_the_title_of_two_models_is_the_result(difference: float, interval: float | None, words: str) -> None:
-    models = [_model("a", None, interval), _model("b", difference, interval)]
-    result: Any = {
-        "title": "2 families at equal FLOPs",
-        "measure": "val_bits_per_byte",
-        "seeds": 3 if interval else 1,
-        "models": models,
-    }
+    result = result_of({"a": (None, interval), "b": (difference, interval)}, "2 families at equal FLOPs")
     assert claim(result) == words
-    picture = chart(result, "flops", "FLOPs")
-    assert words in picture and ("band: 95 % interval of 3 seeds" in picture) == (interval is not None)
-    assert claim({**result, "models": [*models, models[1]]}) == result["title"]
+    shown = page(result)
+    assert f"<h1>{words}</h1>" in shown
+    # One view for each of tokens, FLOPs and seconds.
+    assert shown.count('class="band') == (6 if interval is not None else 0)
+    assert ("Bands: 95 % interval of 3 seeds." in shown) == (interval is not None)
+    more = {"a": (None, interval), "b": (difference, interval), "c": (difference, interval)}
+    assert claim(result_of(more, "3 families")) == "3 families"
 
 
 def bakeoff(text: Path, out: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -196,9 +175,9 @@ def test_a_short_comparison_is_killed_goes_on_and_is_reported(tiny_text: Path, t
     pairs = [b - a for a, b in zip(first["final"], second["final"], strict=True)]
     assert second["difference"] == pytest.approx(sum(pairs) / 2)
     assert first["curve"][-1]["mean"] < first["curve"][0]["mean"], "nothing was learned"
-    page = (tmp_path / "result.html").read_text()
-    assert page.count("<svg") == 3
-    for part in page.split("<svg")[1:]:
+    shown = (tmp_path / "result.html").read_text()
+    assert shown.count("<svg") == 3
+    for part in shown.split("<svg")[1:]:
         ElementTree.fromstring("<svg" + part.split("</svg>")[0] + "</svg>")
 
 

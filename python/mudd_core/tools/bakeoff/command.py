@@ -14,14 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
-from typing import Literal
 
 from mudd_core.base.paths import local
 from mudd_core.base.regular_files import write_text
-from mudd_core.base.show.chart import COLORS, INK, Chart, axis
-from mudd_core.base.show.tables import text_table
 from mudd_core.config import FAMILIES, Config, mesh_of
 from mudd_core.config.tool_arguments import ToolArguments
 from mudd_core.config.values import whole
@@ -29,24 +25,11 @@ from mudd_core.run.ranks.rank_checks import hold_machine
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.store.json_files import write_json
 from mudd_core.tools.bakeoff.comparison import EQUAL, PRESETS, Comparison, comparison
-from mudd_core.tools.bakeoff.result import Result, compare, read_curves
+from mudd_core.tools.bakeoff.result import compare, read_curves
+from mudd_core.tools.bakeoff.result_page import page, terminal_table
 from mudd_core.tools.bakeoff.runs import run_all
 
 LEAST_TOKENS = 2_000_000  # tokens; with fewer, the curves of families do not differ clearly yet
-Spent = Literal["tokens", "flops", "seconds"]
-MEASURES = {"val_bits_per_byte": "bits per byte, held-out text", "loss": "training loss (nats per token)"}
-
-_SPENT: tuple[tuple[Spent, str], ...] = (
-    ("tokens", "tokens"),
-    ("flops", "training FLOPs"),
-    ("seconds", "seconds"),
-)
-
-_STYLE = (
-    "body{font-family:sans-serif;max-width:800px;margin:2em auto;color:#333}"
-    "table{border-collapse:collapse}td,th{padding:.25em .7em;text-align:right;border-bottom:1px solid #ddd}"
-    "td:first-child,th:first-child,td:last-child{text-align:left}"
-)
 
 
 @dataclass(frozen=True)
@@ -161,99 +144,3 @@ def _parser() -> ToolArguments:
         "--out", default="", metavar="DIR", help="output folder (default runs/bakeoff-<preset>)"
     )
     return parser
-
-
-def chart(result: Result, spent: Spent, label: str) -> str:
-    """Return the mean curves with their 95 % bands over tokens, FLOPs or seconds; the title states the result."""
-    curves = [(one["name"], one["curve"]) for one in result["models"]]
-    every = [point for _, curve in curves for point in curve]
-    # In the first steps the loss falls so far that later differences would be invisible, so omit the highest points.
-    values = sorted(point["mean"] for point in every)
-    shown = [v for v in values if v <= values[0] + 4 * (values[len(values) // 2] - values[0] or 1.0)]
-    picture = Chart(
-        claim(result),
-        axis((point[spent] for point in every), label),
-        axis(shown, MEASURES[result["measure"]]),
-    )
-    for i, (name, curve) in enumerate(curves):
-        color = COLORS[i % len(COLORS)]
-        bands = [
-            (p[spent], p["mean"] - p["interval95"], p["mean"] + p["interval95"])
-            for p in curve
-            if p["interval95"]
-        ]
-        if bands:
-            picture.band(bands, color)
-        picture.line([(p[spent], p["mean"]) for p in curve], color)
-        picture.legend(name, color)
-    if result["seeds"] > 1:
-        picture.legend(f"band: 95 % interval of {result['seeds']} seeds", INK)
-    return picture.finish()
-
-
-def claim(result: Result) -> str:
-    """Return the result of two models in a sentence; with more models, the title of the comparison."""
-    models = result["models"]
-    if len(models) != 2 or models[1]["difference"] is None:
-        return result["title"]
-    less, around, name = models[1]["difference"], models[1]["difference_interval95"], models[1]["name"]
-    equal = result["title"].partition(" families ")[2]
-    how = f" {equal}" if equal else ""
-    if around is not None and abs(less) <= around:
-        return f"{name} and {models[0]['name']} do not differ{how} (95 % interval)"
-    unit = MEASURES[result["measure"]].partition(",")[0].removeprefix("training loss (").removesuffix(")")
-    size = f"{abs(less):.2f}" + (f" ± {around:.2f}" if around is not None else "")
-    return f"{name} is {size} {unit} {'below' if less < 0 else 'above'} {models[0]['name']}{how}"
-
-
-def table(result: Result) -> list[list[str]]:
-    """Return the heading and the rows, as strings."""
-    rows = [["", "parameters", "FLOPs", "tokens", "seconds", "result", "difference to the first", "verdict"]]
-    for one in result["models"]:
-        seconds = sum(one["seconds"]) / len(one["seconds"])
-        rows.append(
-            [
-                one["name"],
-                f"{one['parameters']:,}",
-                f"{one['training_flops']:.3g}",
-                f"{one['tokens']:,}",
-                f"{seconds:,.0f}",
-                _with_interval(one["mean"], one["interval95"]),
-                ""
-                if one["difference"] is None
-                else _with_interval(one["difference"], one["difference_interval95"]),
-                one["verdict"],
-            ]
-        )
-    return rows
-
-
-def _with_interval(value: float, interval: float | None) -> str:
-    return f"{value:.4f}" + (f" ± {interval:.4f}" if interval is not None else "")
-
-
-def terminal_table(result: Result) -> str:
-    """Return the table for a terminal."""
-    rows = table(result)
-    return "\n".join(text_table(rows, left=(0, len(rows[0]) - 1)))
-
-
-def page(result: Result) -> str:
-    """Return the whole HTML file."""
-    heading, *rows = table(result)
-    head = "".join(f"<th>{escape(cell)}</th>" for cell in heading)
-    body = "\n".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-    seeds = result["seeds"]
-    how = (
-        f"{MEASURES[result['measure']]}; mean of {seeds} seeds, the same data order for all models of a seed, "
-        "± half the 95 % interval (Student's t); differences are paired by seed."
-        if seeds > 1
-        else f"{MEASURES[result['measure']]}; one seed, so there are no intervals."
-    )
-    charts = "\n".join(chart(result, spent, label) for spent, label in _SPENT)
-    return (
-        f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>{escape(result["title"])}</title>'
-        f"<style>{_STYLE}</style>\n<h1>{escape(result['title'])}</h1>\n<p>{escape(how)} {escape(result['note'])}</p>\n"
-        f"<table><tr>{head}</tr>\n{body}</table>\n{charts}\n<p>{escape(result['environment'])}. Seconds are of this "
-        "machine as it was, other programs included.</p></html>\n"
-    )
