@@ -49,7 +49,7 @@ runpy.run_path(root + "/launch.py", run_name="__main__")
 
 
 def first_step_seconds(config: str, folder: Path, name: str) -> float:
-    """Return the seconds of one run; the token cache is in `folder`."""
+    """Return the seconds from the start of a process to its first step; the token cache is in `folder`."""
     argv = [sys.executable, "-c", _LAUNCH, str(HERE.parent), config, str(folder), name]
     began = time.time()
     done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=True)

@@ -28,7 +28,7 @@ struct pybind11::detail::type_caster<Exactly<kValue>> {
 
 namespace {
 
-// The level of each kernel, by its name.
+// Map from the name of a kernel to the ISA level that it is compiled for.
 using Levels = std::map<std::string, std::string>;
 
 // Return the kernels of each op and optimizer. An op may have none.

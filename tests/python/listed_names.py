@@ -1,4 +1,4 @@
-"""A search for files of the package that list names of one table again: in literals, matches and branches."""
+"""Find package files that repeat names of a table: in literals, match statements or branches."""
 
 from __future__ import annotations
 

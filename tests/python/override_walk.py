@@ -1,9 +1,9 @@
-"""Print the modules that run from the command line to the config, and their number.
+"""Print the modules whose code runs while a command line becomes a config, and their number.
 
     python tests/python/override_walk.py --config=tiny.py train.steps=5
 
-The walk ends when the command starts, with the config read, set and checked; nothing trains. base/ is left out, because
-its functions mean the same everywhere.
+Recording ends when the command would start: the config is read, changed and checked, and nothing trains. base/ is left
+out, because its functions mean the same everywhere.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ std::vector<GradientUse> gradient_uses(const Graph& graph, const std::vector<Pla
     for (size_t j = 0; j < n.inputs.size(); ++j) {
       if (n.parameter_use[j] < 0 || !graph.values()[n.inputs[j]].wants_gradient) continue;
       check(n.node->weight_like(static_cast<int>(j)), "executor", n.label, ": input ", j,
-            " does not take a parameter, it is per token");
+            ": expected a value with a row for each token, got a parameter");
       uses.push_back({.position = static_cast<int>(at),
                       .input = static_cast<int>(j),
                       .parameter = graph.values()[n.inputs[j]].slot,

@@ -32,7 +32,8 @@ void Declarations::hold(int i, int64_t begin, int64_t end) {
   check(!closed_, "parameter", at(i).name, ": held in part only after the parameters were allocated");
   const int64_t row = at(i).shape.size() < 2 ? 1 : at(i).cols();
   check(0 <= begin && begin <= end && end <= at(i).size() && begin % row == 0 && end % row == 0, "parameter",
-        at(i).name, ": expected whole rows of ", at(i).size(), " elements to hold, got [", begin, ", ", end, ")");
+        at(i).name, ": expected whole rows of ", row, " elements inside [0, ", at(i).size(), "), got [", begin,
+        ", ", end, ")");
   held_[i] = {i, begin, end};
   own_[i] = true;
 }

@@ -20,7 +20,7 @@ _REPOSITORY = "models--"  # the start of the name of a folder in the hub's cache
 
 @dataclass(frozen=True)
 class OtherFolder:
-    """A folder of another library. path: as typed. files: the folder of the files, below path in the hub's cache.
+    """A folder of another library. path: as typed. files: the folder of config.json, path or below it.
 
     base: name of the model of adapters; None for a whole model.
     """

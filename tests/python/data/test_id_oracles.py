@@ -42,8 +42,8 @@ def rows_of(pipeline: str, folder: Path, batch: int, seed: int, *words: str) -> 
 
 
 def pile_oracle(files: list[list[list[int]]], batch: int, group: int, epochs: int) -> list[list[int]]:
-    """Return the order of muddformer e.2, e.3: T + 1 ids per record, files in groups, no incomplete batch of a
-    group.
+    """Return MUDDFormer's order of the Pile (docs/data.md, 3): T + 1 ids per record, files in groups, no incomplete
+    batch of a group.
     """
     listed = files * epochs
     found: list[list[int]] = []

@@ -24,7 +24,7 @@ NOTE = '#!/bin/sh\nprintf "%s\\n" "${0##*/}" "$@" "" >>"$NOTES"\n'
 
 
 def blocks(page: str) -> str:
-    """Return the shell lines of a page, except for the document's commands, which are in tests/data/commands."""
+    """Return the shell lines of a page without the generated block of the document's commands."""
     own = re.sub(r"<!-- commands: .*?<!-- end of the commands -->", "", page, flags=re.DOTALL)
     lines = "".join(re.findall(r"```sh\n(.*?)```", own, re.DOTALL)).splitlines()
     return "\n".join(

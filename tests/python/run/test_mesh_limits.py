@@ -1,4 +1,4 @@
-"""Every limit of a mesh: a start rejects the config, nothing is written, and the page lists the limit."""
+"""Every limit of a mesh: a start rejects the config, nothing is written, and docs/parallel.md lists the limit."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ def chat(sources: Sources, *words: str) -> Config:
 
 @dataclass(frozen=True)
 class Row:
-    """A run that ends and resumes. also: arguments with which the unbroken run has the same bits and log entries."""
+    """A run that ends and resumes. also: arguments for a second unbroken run, which must be equal."""
 
     recipe: Recipe
     ends: tuple[End, ...]

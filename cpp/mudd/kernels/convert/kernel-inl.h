@@ -1,4 +1,4 @@
-// Built once per level over Vec; see convert.h for the contract.
+// Compiled once for each ISA level, with its Vec; see convert.h for the contract.
 #include <bit>
 
 #include "mudd/base/simd/bf16.h"

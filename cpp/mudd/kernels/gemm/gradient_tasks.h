@@ -15,7 +15,7 @@ namespace mudd {
 inline void check_gradient(const GradBlock& whole) {
   check(whole.shards >= 1 && whole.shards <= kMaxShards, "gemm", "shards: expected 1 to ", kMaxShards, ", got ",
         whole.shards);
-  check(!whole.start || whole.shards == 1, "gemm", "start: expected one shard, got ", whole.shards);
+  check(!whole.start || whole.shards == 1, "gemm", "shards: expected 1 with a start, got ", whole.shards);
   check(whole.n_add <= kMaxAdds, "gemm", "adds: expected at most ", kMaxAdds, ", got ", whole.n_add);
 }
 

@@ -1,4 +1,4 @@
-// Built once per level over Vec; see peak.h.
+// Compiled once for each ISA level, with its Vec; see peak.h.
 #include <utility>
 
 #include "mudd/base/simd/vec.h"

@@ -1,4 +1,4 @@
-// Built once per level over Vec; see reduce.h for the contract.
+// Compiled once for each ISA level, with its Vec; see reduce.h for the contract.
 #include "mudd/base/simd/rows.h"
 #include "mudd/kernels/reduce/reduce.h"
 

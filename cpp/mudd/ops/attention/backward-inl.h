@@ -69,7 +69,7 @@ void grad_scores(const AttentionSlice& a, int64_t rows, int64_t shift, int64_t n
     });
     return;
   }
-  // Without eps, P of a single key is A(s) times its rounded reciprocal.
+  // Without eps, the only visible key of a row has P = A(s) (1 / A(s)), which may round to just below 1.
   const bool whole = has_row_sum(a.activation) && a.eps == 0.0f;
   const Vec one = Vec::set1(whole ? 1.0f - 0x1p-23f : -kMinusInf);
   with_scores(a.activation, [&](auto tag) {

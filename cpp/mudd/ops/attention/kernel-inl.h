@@ -1,4 +1,4 @@
-// Built once per level over Vec (base/simd/vec.h); see attention.h for the contract.
+// Compiled once for each ISA level, with its Vec (base/simd/vec.h); see attention.h for the contract.
 //
 // In forward, scores are stored transposed, S^T [key][query]: lanes are queries. So only the query tile is
 // transposed, once, the softmax has no sums across lanes, and decoding fills lanes with the heads of a group.

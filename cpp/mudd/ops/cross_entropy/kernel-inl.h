@@ -1,4 +1,4 @@
-// Built once per level over Vec (base/simd/vec.h); see cross_entropy.h for the contract.
+// Compiled once for each ISA level, with its Vec (base/simd/vec.h); see cross_entropy.h for the contract.
 #include "mudd/base/simd/math.h"
 #include "mudd/base/simd/rows.h"
 #include "mudd/ops/cross_entropy/cross_entropy.h"

@@ -1,4 +1,4 @@
-// Built once per level over Vec; see depth_mix.h for the contract.
+// Compiled once for each ISA level, with its Vec; see depth_mix.h for the contract.
 //
 // One token at a time: its states fit into L1 or L2, so both loops of backward read memory once.
 #include <utility>

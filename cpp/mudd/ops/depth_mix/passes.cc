@@ -190,7 +190,7 @@ void DepthMix::backward(const Run& run) {
     DepthMixGradients grads = whole;
     for (int c = 0; c < normed_; ++c)
       if (wants_gain_[c]) grads.gains[c] = gain_sums.partial(scratch.gain_partials[c], task);
-    // Round once, after the mixing and the generator have added to it.
+    // Round the gradient of the newest state once: after the mixing and the generator have added to it.
     const NarrowRows dnewest(dx, begin, end, dx && run.accumulate(newest()));
     const Tensor dwide{dnewest.base(), dx.rows, dx.cols, dnewest.stride()};
     if (fp32) kernels_->bwd(begin, end, mix, grads, tile);

@@ -1,4 +1,4 @@
-// Built once per level over Vec; see dropout.h for the contract.
+// Compiled once for each ISA level, with its Vec; see dropout.h for the contract.
 #include "mudd/base/simd/draws.h"
 #include "mudd/base/simd/rows.h"
 #include "mudd/ops/dropout/dropout.h"

@@ -1,4 +1,4 @@
-// Built once per level over Vec; see layer_norm.h for the contract.
+// Compiled once for each ISA level, with its Vec; see layer_norm.h for the contract.
 #include "mudd/base/simd/rows.h"
 #include "mudd/ops/layer_norm/layer_norm.h"
 

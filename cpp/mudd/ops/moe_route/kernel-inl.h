@@ -1,4 +1,4 @@
-// Built once per level over Vec; see moe_route.h for the contract.
+// Compiled once for each ISA level, with its Vec; see moe_route.h for the contract.
 #include "mudd/base/simd/math.h"
 #include "mudd/base/simd/rows.h"
 #include "mudd/ops/moe_route/moe_route.h"

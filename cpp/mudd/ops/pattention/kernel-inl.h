@@ -1,4 +1,4 @@
-// Built once per level over Vec; see pattention.h for the contract.
+// Compiled once for each ISA level, with its Vec; see pattention.h for the contract.
 #include "mudd/base/simd/activations.h"
 #include "mudd/base/simd/rows.h"
 #include "mudd/ops/pattention/pattention.h"

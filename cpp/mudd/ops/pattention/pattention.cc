@@ -80,7 +80,8 @@ void Pattention::infer(Inference& io) {
   check(count >= 1 && count <= kMaxProjections, "pattention", "inputs: expected x and the tokens of 1 to ",
         kMaxProjections, " projections, got ", count);
   has_residual_ = io.has_input(kResidual);
-  check(!has_residual_ || count == 1, "pattention", "residual: expected one projection, got ", count);
+  check(!has_residual_ || count == 1, "pattention", "residual: it is allowed with one projection only, got ",
+        count);
   rows_ = x.rows();
   d_in_ = x.cols();
   trains_ = wants_x_ = io.wants_gradient(kX);

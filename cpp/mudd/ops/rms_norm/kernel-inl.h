@@ -1,4 +1,4 @@
-// Built once per level over Vec (base/simd/vec.h); see rms_norm.h for the contract.
+// Compiled once for each ISA level, with its Vec (base/simd/vec.h); see rms_norm.h for the contract.
 #include "mudd/base/simd/rows.h"
 #include "mudd/ops/rms_norm/rms_norm.h"
 

@@ -1,4 +1,4 @@
-// Built once per level over Vec (base/simd/vec.h); see rope.h for the contract.
+// Compiled once for each ISA level, with its Vec (base/simd/vec.h); see rope.h for the contract.
 #include "mudd/base/simd/vec.h"
 #include "mudd/ops/rope/rope.h"
 

@@ -1,4 +1,4 @@
-// Built once per level over Vec; see adamw.h for the contract and the order of roundings.
+// Compiled once for each ISA level, with its Vec; see adamw.h for the contract and the order of roundings.
 #include "mudd/optim/update-inl.h"
 
 namespace mudd::MUDD_ISA {

@@ -80,7 +80,7 @@ class GPT2Config(HeadSizes):
         return self.init_std / math.sqrt(2 * self.n_layer) if self.scale_residual_init else self.init_std
 
     def settled(self) -> GPT2Config:
-        """Return the same model with zeros resolved, and fields without effect at their defaults."""
+        """Return the config with derived values for fields of 0 (automatic), and defaults for fields without effect."""
         return with_heads(self)
 
     def faults(self) -> list[str]:

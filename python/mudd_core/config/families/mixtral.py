@@ -36,7 +36,7 @@ class MixtralConfig(ExpertFields, _Fields):
         return self.n_layer * (attention_weights(self) + experts)
 
     def settled(self) -> MixtralConfig:
-        """Return the same model with zeros resolved, and fields without effect at their defaults."""
+        """Return the config with derived values for fields of 0 (automatic), and defaults for fields without effect."""
         return with_defaults(with_heads(self), self.inert_expert_fields())
 
     def faults(self) -> list[str]:

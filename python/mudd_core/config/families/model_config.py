@@ -71,7 +71,7 @@ class ModelConfig(Protocol):
         """Return the number of weights in the blocks that enter a matmul for every token."""
 
     def settled(self) -> ModelConfig:
-        """Return the same model with zeros resolved, and fields without effect at their defaults."""
+        """Return the config with derived values for fields of 0 (automatic), and defaults for fields without effect."""
 
     def faults(self) -> list[str]:
         """Return the broken rules between fields, one message each."""

@@ -148,7 +148,7 @@ class MUDDFormerConfig(ExpertFields, _Fields):
         return self.generator_width(layer) * (self.d_model + count) if self.mix == "dynamic" and count else 0
 
     def settled(self) -> MUDDFormerConfig:
-        """Return the same model with zeros resolved, and fields without effect at their defaults."""
+        """Return the config with derived values for fields of 0 (automatic), and defaults for fields without effect."""
         generator = ["activation", "hidden_round", "last_expand", "hidden"]
         mixing = [
             "streams",

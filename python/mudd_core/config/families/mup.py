@@ -117,7 +117,7 @@ class MupConfig(Sizes):
         return self.n_layer * (attention_weights(self) + matrices * self.d_model * self.d_ff)
 
     def settled(self) -> MupConfig:
-        """Return the same model with zeros resolved, and fields without effect at their defaults."""
+        """Return the config with derived values for fields of 0 (automatic), and defaults for fields without effect."""
         resolved = replace(self, qk_scale=self.scale)
         settled: MupConfig = resolved if self.norm_gains else with_defaults(resolved, ["norm_gains_type"])
         return settled

@@ -139,7 +139,7 @@ class TokenFormerConfig(Sizes):
         return self.n_layer * (qkv + proj + 2 * self.slots("ffn") * self.d_model)
 
     def settled(self) -> TokenFormerConfig:
-        """Return the same model with zeros resolved, and fields without effect at their defaults."""
+        """Return the config with derived values for fields of 0 (automatic), and defaults for fields without effect."""
         resolved = replace(
             with_heads(self),
             proj_slot_num=self.slots("proj"),

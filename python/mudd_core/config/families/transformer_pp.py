@@ -103,7 +103,7 @@ class TransformerPPConfig(HeadSizes):
         return self.n_layer * (attention_weights(self) + 3 * self.d_model * self.d_ff)
 
     def settled(self) -> TransformerPPConfig:
-        """Return the same model with zeros resolved, and fields without effect at their defaults."""
+        """Return the config with derived values for fields of 0 (automatic), and defaults for fields without effect."""
         inert = []
         if self.rope_scaling == "none":
             inert.append("rope_factor")

@@ -210,7 +210,7 @@ def decay_mode(values: Values) -> Fields:
 
 
 def old_activation(values: Values) -> Fields:
-    """Return the activation from the two fields used before April 2024; without act_name, from ff_act_name."""
+    """Return the activation from act_name and act_square (before April 2024), or from ff_act_name without act_name."""
     if values["act_name"] is None:
         return {"model.ff_act_name": activation(text(values, "ff_act_name"), bool(values["act_square"]))}
     return {"model.ff_act_name": activation(text(values, "act_name"), bool(values["act_square"]))}

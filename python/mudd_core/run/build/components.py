@@ -72,7 +72,7 @@ class Components:
 
 
 def with_model_of(model: Model, config: Config) -> Config:
-    """Return the config with the model's shape and precision, and its loss if that is not a mean over counted
+    """Return the config with the model's shape and precision, and its loss.normalize if it is not a mean over counted
     targets.
     """
     train = dataclasses.replace(config.train, precision=model.precision)

@@ -1,4 +1,4 @@
-"""A run that is named as the text of a new run, and the command or call that trains its model further."""
+"""The error for data.path=RUN: a run folder is no text. It names the command or call that trains the run's model."""
 
 from __future__ import annotations
 
