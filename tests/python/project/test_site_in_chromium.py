@@ -102,11 +102,17 @@ WIDE = """() => [...document.querySelectorAll("article *")].filter((one) => {
 }).map((one) => one.outerHTML.slice(0, 100))"""
 
 
+# Blocks of Python with lines that are wider than the block.
+CUT = """() => [...document.querySelectorAll(".highlight-python pre")]
+  .filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.textContent.slice(0, 100))"""
+
+
 def test_pages_fit_a_telephone(site: Path, page: Page) -> None:
     for file in sorted(site.rglob("*.html")):
         page.goto(file.as_uri())
         assert page.evaluate("document.documentElement.scrollWidth") <= 360, file.name
         assert page.evaluate(WIDE) == [], file.name
+        assert page.evaluate(CUT) == [], file.name
     wide = "<div style='width: 600px'>wide</div>"
     page.evaluate("html => document.querySelector('article').insertAdjacentHTML('beforeend', html)", wide)
     assert page.evaluate(WIDE) != []
