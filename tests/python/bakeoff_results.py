@@ -44,7 +44,7 @@ def _model(name: str, difference: float | None, interval: float | None) -> Model
 def _point(step: int, mean: float, interval: float | None) -> MeanPoint:
     return {
         "step": step,
-        "tokens": 1024.0 * step,
+        "tokens": 1023.57 * step,
         "flops": 9e7 * step,
         "seconds": step / 20,
         "mean": mean,

@@ -199,6 +199,22 @@ def test_a_run_with_one_logged_row_shows_all_its_text(browser: Browser, width: i
     page.close()
 
 
+@pytest.mark.parametrize("width", [360, 1280])
+def test_long_labels_of_an_axis_are_inside_the_chart(browser: Browser, width: int, tmp_path: Path) -> None:
+    rows = [update(step, tokens_per_second=5963.01 + 1e-6 * step) for step in (1, 2, 3)]
+    file = tmp_path / "page.html"
+    file.write_text(run_page(records_of(write_run(tmp_path / "run", rows))))
+    page = browser.new_page(viewport={"width": width, "height": 800})
+    page.goto(file.as_uri())
+    figure = page.locator("figure", has=page.locator("h3", has_text="Speed"))
+    around = figure.bounding_box()
+    boxes = [one.bounding_box() for one in figure.locator(".left span").all()]
+    assert around is not None and boxes != []
+    assert all(box is not None and box["x"] > around["x"] for box in boxes)
+    assert max(map(len, figure.locator(".left span").all_inner_texts())) > 7
+    page.close()
+
+
 CONTRAST = """() => {
   const light = (c) => {
     const [r, g, b] = c.map((v) => (v / 255 <= 0.04045 ? v / 255 / 12.92 : ((v / 255 + 0.055) / 1.055) ** 2.4));
