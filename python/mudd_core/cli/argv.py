@@ -18,7 +18,7 @@ from mudd_core.cli.names import (
     is_optional,
 )
 from mudd_core.config.arguments import Argument, Arguments, with_values
-from mudd_core.config.foreign import SCRIPTS
+from mudd_core.config.foreign import SCRIPTS, is_other_name
 from mudd_core.programs.program import program_of_command
 from mudd_core.run.store.saved_run import is_run
 
@@ -156,6 +156,8 @@ def _tool_in(words: Sequence[str], items: Sequence[tuple[Argument, str]]) -> tup
     for count in (2, 1):  # "data show" is a command, and "data" is another one
         if (name := " ".join(words[:count])) in TOOLS and len(words) >= count:
             return name, list(words[count:])
+    if len(words) > 1 and is_other_name(words[0], "tune"):  # tune answers with the whole command
+        return "tune", list(words)
     for i, (item, value) in enumerate(items):
         if item.option == "--mode" and value in TOOLS:
             return value, [*words[:i], *words[i + (2 if item.switch else 1) :]]

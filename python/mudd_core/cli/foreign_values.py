@@ -9,6 +9,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.config import Config, find_config
 from mudd_core.config.fields import FieldInfo
 from mudd_core.config.overrides import parse_value
+from mudd_core.config.tune import last_blocks
 from mudd_core.run.store.saved_run import run_and_step
 
 _TRUE = ("", "true", "1", "yes", "on")
@@ -59,6 +60,18 @@ def _patience(theirs: str, value: str) -> str | None:
     return value if on is None else "3" if on else "0"
 
 
+def _method(theirs: str, value: str) -> str | None:
+    on = is_true(value)
+    known = value.lower() if value.lower() in ("lora", "full") or last_blocks(value) else None
+    return known if on is None else "lora" if on else "full"
+
+
+def _layers(theirs: str, value: str) -> str | None:
+    """Return names of linear layers for those of transformers: q,v for [q_proj,v_proj]; all for all-linear."""
+    names = value.strip("[]()").replace("'", "").replace('"', "").replace(" ", "")
+    return "all" if names in ("all-linear", "all") else names.replace("_proj", "")
+
+
 def _text_path(theirs: str, value: str) -> str | None:
     return value if value and Path(value).exists() else None
 
@@ -68,6 +81,8 @@ _FIELDS: dict[str, Callable[[str, str], str | None]] = {
     "optim.schedule": _schedule,
     "optim.name": _optimizer,
     "log.wandb": _tracker,
+    "tune.method": _method,
+    "lora.targets": _layers,
     "train.recompute": _switch,
     "train.patience": _patience,
     "data.path": _text_path,

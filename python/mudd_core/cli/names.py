@@ -127,6 +127,13 @@ OPTIONS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "--help": ("", "print this help; COMMAND --help: of a command; --help=all: all config fields", ()),
     "--version": ("", "print the version", ()),
 }
+# Options of the command tune for the options and fields that other commands use.
+OF_TUNE = {
+    "--config": "--base",
+    "start.load_parameters_path": "--base",
+    "data.path": "--data",
+    "data.dataset": "--data",
+}
 # The environment variable with the file for the exit code of rank 0, or of the rank that ends the job.
 CODE_FILE = "MUDD_JOB_CODE"
 # Environment variable: the mpirun command that started the ranks, for log.txt.

@@ -14,7 +14,7 @@ from mudd_core.cli.foreign_values import (
     relative_words,
     start_value,
 )
-from mudd_core.cli.names import COMMANDS, OPTIONS
+from mudd_core.cli.names import COMMANDS, OF_TUNE, OPTIONS
 from mudd_core.cli.request import Request
 from mudd_core.config import Config, apply_overrides, find_config, read_config, split_words
 from mudd_core.config.arguments import Argument, Arguments, argument
@@ -34,6 +34,7 @@ _WANTED = {
     "data.path": "expected a text file or a folder of text files, ",
     "data.eval_path": "expected a text file or a folder of text files, ",
     "--config": "expected a config (the command import takes weights), ",
+    "tune.method": "expected lora, full or last:N, ",
     "train.micro_batch_size": "expected passes that divide train.batch_size, ",
     "start.load_parameters_path": "expected a run or a safetensors file (the command import takes others), ",
 }
@@ -87,6 +88,8 @@ def retyped(request: Request) -> Retyped:
     config = _config_at(named) if named else None
     later = list[tuple[str, str, str]]()  # settings that are relative to values of other arguments
     infos = list(walk(config)) if config is not None else fields_of_all()
+    if request.command == "tune":
+        infos = [info for info in infos if info.path not in OF_TUNE]
     arguments = Arguments(request.words)
     for item in arguments:
         name = foreign_name(item.name, infos) if _is_setting(item) else None
@@ -99,8 +102,8 @@ def retyped(request: Request) -> Retyped:
             if name in RELATIVE:
                 later.append((item.option, name, value))
             else:
-                ours = "--html" if request.command == "report" and name in _OUTPUT else SETTINGS[name]
-                takers = OPTIONS[ours][2] if ours in OPTIONS else ()
+                ours = _target(name, request.command)
+                takers = OPTIONS[ours][2] if ours in OPTIONS and request.command != "tune" else ()
                 if takers and (result.command or request.command) not in takers:
                     result.problem = (
                         f"'{item.option}' is {ours} here, an option of the command {' or '.join(takers)}"
@@ -112,6 +115,13 @@ def retyped(request: Request) -> Retyped:
     for option, name, value in later:
         result.whole &= _relate(option, name, value, result, config)
     return result
+
+
+def _target(name: str, command: str) -> str:
+    """Return the field or option for another program's setting."""
+    if command == "report" and name in _OUTPUT:
+        return "--html"
+    return OF_TUNE.get(SETTINGS[name], SETTINGS[name]) if command == "tune" else SETTINGS[name]
 
 
 def is_config(word: str) -> bool:
@@ -189,7 +199,7 @@ def _translate(
     option: str, name: str, ours: str, value: str, result: Retyped, infos: Sequence[FieldInfo]
 ) -> bool:
     """Add the equivalent of a setting, which is our field or option; return False if its value has none."""
-    note = NOTES.get(name, "")
+    note = NOTES.get(name, "") if ours == SETTINGS[name] else ""
     if not ours:
         return _leave_out(option, name, value, result, infos)
     info = next((one for one in infos if one.path == ours), None)

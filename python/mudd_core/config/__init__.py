@@ -1,6 +1,6 @@
 """Configuration: typed frozen dataclasses, the files that return them, overrides, JSON and checks."""
 
-from mudd_core.config.check import check_config
+from mudd_core.config.check import check_config, check_fields
 from mudd_core.config.data import DataConfig, HubConfig, StorageConfig
 from mudd_core.config.families import (
     FAMILIES,
@@ -70,6 +70,7 @@ __all__ = [
     "TuneConfig",
     "apply_overrides",
     "check_config",
+    "check_fields",
     "config_folders",
     "config_hash",
     "differences",

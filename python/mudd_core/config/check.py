@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from mudd_core.base.errors import UserError
 from mudd_core.config.families import FAMILIES, ModelConfig
@@ -79,11 +79,28 @@ def check_config(config: Sections, typed: Mapping[str, str] | None = None) -> No
 
     typed: the names of fields that flags set, for messages; see typed_names.
     """
-    faults, unbuilt = [fault for fault in map(_field_fault, walk(config)) if fault], list[str]()
+    faults, unbuilt = _field_faults(config), list[str]()
     if not faults:  # rules between fields need valid fields
         unbuilt = mesh_faults(config)
         faults = faults_between(config)
-    for path, name in (typed or {}).items():
+    _require_none(faults, unbuilt, typed or {})
+
+
+def check_fields(config: Sections, typed: Mapping[str, str], rules: Callable[[Sections], list[str]]) -> None:
+    """Raise UserError with the faults of single fields; if there are none, with the faults that `rules` returns.
+
+    typed: as for check_config.
+    """
+    _require_none(_field_faults(config) or rules(config), [], typed)
+
+
+def _field_faults(config: Sections) -> list[str]:
+    return [fault for fault in map(_field_fault, walk(config)) if fault]
+
+
+def _require_none(faults: list[str], unbuilt: list[str], typed: Mapping[str, str]) -> None:
+    """Raise UserError with the faults, which name fields as the user typed them, if there are any."""
+    for path, name in typed.items():
         faults = [
             f"{name}{fault.removeprefix(path)}" if fault.startswith(f"{path}:") else fault for fault in faults
         ]

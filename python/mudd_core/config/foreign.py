@@ -8,8 +8,14 @@ _SETTINGS = {
     "per_gpu_train_batch_size batch bs batchsize b",
     "train.micro_batch_size": "gradient_accumulation_steps grad_accum_steps accumulate_grad_batches grad_accumulation",
     "train.seq_len": "block_size context_length ctx_len max_target_length max_seq_length sequence_length max_length "
+    "sequence_len cutoff_len "
     "seq seqlen seq_length ctx n_ctx n_positions bptt",
     "train.epochs": "num_epochs num_train_epochs max_epochs epoch e",
+    "lora.rank": "lora_rank lora_r lora_dim",
+    "lora.alpha": "lora_alpha",
+    "lora.dropout": "lora_dropout",
+    "lora.targets": "lora_targets lora_target_modules lora_target target_modules",
+    "tune.method": "finetuning_type peft_type use_peft use_lora",
     "train.precision": "fp16 bf16 mixed_precision amp torch_dtype",
     "train.recompute": "gradient_checkpointing activation_checkpointing remat_policy remat",
     "train.save_every": "save_steps save_interval save.every checkpoint_every checkpoint_period checkpoint_interval",
@@ -40,10 +46,10 @@ _SETTINGS = {
     "model.n_kv_head": "num_key_value_heads base_num_kv_heads n_kv_heads",
     "model.d_ff": "intermediate_size base_mlp_dim mlp_dim ffn_dim ff_dim dim_feedforward nhid n_inner",
     "data.path": "data data_dir data_path dataset_path train_file train_data grain_train_files "
-    "text text_file file files corpus",
+    "text text_file file files corpus data_files",
     "data.eval_path": "validation_file val_file eval_file grain_eval_files",
     "data.vocab_size": "vocab vocabulary n_vocab",
-    "data.dataset": "dataset_name",
+    "data.dataset": "dataset_name dataset dataset_id",
     "data.dataset_config": "dataset_config_name",
     "data.tokenizer": "tokenizer_path tokenizer_name tokenizer_file",
     "data.workers": "num_workers dataloader_num_workers grain_worker_count",
@@ -51,7 +57,8 @@ _SETTINGS = {
     "start.load_parameters_path": "init_from load_from pretrained finetune_from",
     "log.wandb": "wandb_log report_to use_wandb",
     "log.wandb_run": "wandb_run_name",
-    "--config": "config model model_name model_name_or_path model_type config_name preset c",
+    "--config": "config model model_name model_name_or_path model_type config_name preset c base_model model_id "
+    "pretrained_model_name_or_path",
     "--workdir": "workdir out_dir output_dir outdir out output save_dir run_name logdir o "
     "base_output_directory resume_from_checkpoint resume_from resume default_root_dir checkpoint ckpt ckpt_path "
     "checkpoint_path",
@@ -72,6 +79,7 @@ _SETTINGS = {
     "log_dir logging_dir do_sample tied trust_remote_code "
     "device accelerator backend compile torch_compile dropout bias attention tensorboard do_train do_eval "
     "overwrite overwrite_output_dir fresh from_scratch quiet silent q disable_tqdm no_progress json to_json "
+    "packing sample_packing load_in_4bit load_in_8bit "
     "evaluation_strategy eval_strategy always_save_checkpoint enable_checkpointing "
     "nnodes node_rank local_rank master_addr master_port rdzv_backend rdzv_endpoint standalone deepspeed fsdp_config "
     "ici_fsdp_parallelism hardware hostfile num_nodes tp tensor_parallel_size tensor_model_parallel_size pp "
@@ -101,6 +109,8 @@ _NOTES = {
     "from_scratch resume_from_checkpoint resume_from resume init_from",
     "sample.temperature=0 selects the likeliest token": "do_sample",
     "data.path is read as it is": "streaming",
+    "the command tune packs examples into sequences": "packing sample_packing",
+    "frozen weights keep the type of their files": "load_in_4bit load_in_8bit",
     "a tokenizer.json needs no such option": "use_fast_tokenizer trust_remote_code",
     "a config defines the model; the command import reads weights": "model_name_or_path",
     "type --ranks=N, and --hosts=A,B for several machines": "nnodes node_rank local_rank master_addr master_port "
@@ -156,6 +166,13 @@ SCRIPTS = {
     **dict.fromkeys(("eval.py", "evaluate.py"), "validate"),
     "prepare.py": "data",
 }
+
+
+def is_other_name(word: str, command: str) -> bool:
+    """Return True if another program's command or script is replaced by this command."""
+    return COMMANDS.get(word, SCRIPTS.get(word.rpartition("/")[2])) == command
+
+
 # Configs of other programs -> configs of this project below configs/.
 ALIASES = {
     "openai-community/gpt2": "gpt2/gpt2",

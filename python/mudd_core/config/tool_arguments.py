@@ -26,6 +26,8 @@ _EXAMPLES = {
     "--to": "--to=exported",
     "--from": "--from=runs/small",
     "--workdir": "--workdir=runs/new",
+    "--base": "--base=FOLDER",
+    "--data": "--data=chat.jsonl",
     "PATH": "FOLDER",
     "check|transfer": "check",
     "bash|zsh": "bash",
@@ -100,7 +102,7 @@ class ToolArguments(argparse.ArgumentParser):
         """
         self._job = job
         options, rest = self.parse_known_args(self._with_run(list(words)))
-        infos, own = fields_of_all(), self._own()
+        infos, own = fields_of_all(), self.own_options()
         for item in map(argument, rest):
             if item.mark == "--" and field_path(item.name, infos) is None:
                 hint = nearest_option("--" + item.name, infos if self._takes_fields else [], own)
@@ -111,7 +113,7 @@ class ToolArguments(argparse.ArgumentParser):
         """Return the options; raise UserError for any other argument."""
         options, rest = self.parse_known_args(list(words))
         if rest:
-            hint = nearest_option(argument(rest[0]).option, [], self._own())
+            hint = nearest_option(argument(rest[0]).option, [], self.own_options())
             self.error(f"unknown option '{rest[0]}'{hint}")
         return options
 
@@ -146,7 +148,8 @@ class ToolArguments(argparse.ArgumentParser):
     def _command(self, words: Sequence[str]) -> str:
         return shlex.join([*typed_program(), *self._tool.split(), *words, *self._job])
 
-    def _own(self) -> list[str]:
+    def own_options(self) -> list[str]:
+        """Return the options of the tool, which are no fields."""
         return [name for action in self._actions for name in action.option_strings if name[:2] == "--"]
 
     @property

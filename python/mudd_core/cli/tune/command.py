@@ -21,6 +21,7 @@ from mudd_core.cli.commands import plan
 from mudd_core.cli.names import JOB_OPTIONS, OPTIONS
 from mudd_core.cli.same_run import typed
 from mudd_core.cli.tune.before_after import print_answers
+from mudd_core.cli.tune.line import require_own_names
 from mudd_core.cli.tune.start import Asked, Start, started
 from mudd_core.config.tool_arguments import ToolArguments
 from mudd_core.config.values import whole
@@ -30,7 +31,9 @@ from mudd_core.run.store.run_folder import RunFolder
 
 def main(words: Sequence[str]) -> int:
     """Run the command; return the exit code."""
-    options, rest = _parser().read(words)
+    parser = _parser()
+    require_own_names(words, parser.own_options())
+    options, rest = parser.read(words)
     run = RunFolder(local(options.workdir, "[tune] --workdir"))
     ranks = whole("[arguments] --ranks", options.ranks or "1", 1, 1024)
     asked = Asked(options.base, options.data, run, options.adapter or "", rest, ranks, options.plan)

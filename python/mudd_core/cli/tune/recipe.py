@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from mudd_core.base.errors import UserError
 from mudd_core.cli.tune.base import Adapter, Base
+from mudd_core.cli.tune.fields import require_model
 from mudd_core.config import (
     Config,
     DataConfig,
@@ -89,8 +90,7 @@ def recipe_of(
     overrides = split_words(list(words), config)
     typed = {item.path for item in overrides}
     recipe = Recipe(apply_overrides(config, overrides), typed, config)
-    if recipe.config.model != base.model:
-        raise UserError("[tune] model: the base decides the model; leave its fields out")
+    require_model(recipe.config, base.model)
     _choose_method(recipe)
     if adapter is not None:
         _choose_adapter(recipe, adapter)

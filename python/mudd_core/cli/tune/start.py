@@ -19,6 +19,7 @@ from mudd_core.cli.tune.base import (
     require_same_adapter,
     require_same_base,
 )
+from mudd_core.cli.tune.fields import require_data, require_fields
 from mudd_core.cli.tune.recipe import recipe_of
 from mudd_core.config import Config, load_config
 from mudd_core.config.saved import to_json
@@ -66,6 +67,9 @@ def started(asked: Asked) -> Iterator[Start]:
     run = asked.run
     require_elsewhere(asked.base, run)
     # Checked before a base is imported for the run.
+    if not run.holds_run:
+        require_fields(asked.fields, asked.base)
+        require_data(asked.data)
     if named := [word for word in asked.fields if _METRICS_FILE in word]:
         require_metrics_file(load_config("tiny.py", named), run)
     with ExitStack() as claim:

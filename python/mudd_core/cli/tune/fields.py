@@ -1,0 +1,72 @@
+"""Check the fields of a fine-tuning before its base is imported."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from mudd_core.base.errors import FormatError, UserError
+from mudd_core.base.members import object_in
+from mudd_core.base.paths import local
+from mudd_core.base.storage import is_url
+from mudd_core.config import (
+    Config,
+    DataConfig,
+    ModelConfig,
+    StartConfig,
+    apply_overrides,
+    check_fields,
+    split_words,
+    typed_names,
+)
+from mudd_core.config.fields import replace_path
+from mudd_core.config.rules import tune_faults
+from mudd_core.data.sources.splits import sources_of
+from mudd_core.engine.lora import adapted_names
+from mudd_core.interop.hf_settings import model_config
+from mudd_core.run.store.json_files import read_saved_config
+from mudd_core.run.store.run_folder import CONFIG, RunFolder
+
+
+def require_fields(words: Sequence[str], base: str) -> None:
+    """Raise UserError for unknown fields, wrong values, and fields of the model. base: the value of --base.
+
+    Fields are not checked for a base whose config cannot be read; the import names that mistake.
+    """
+    model = _model_of(RunFolder(local(base, "[tune] --base")))
+    if model is None:
+        return
+    config = Config(model=model, start=StartConfig(load_parameters_path=base))
+    config = replace_path(config, "tune.method", "lora")
+    overrides = split_words(list(words), config)
+    config = apply_overrides(config, overrides)
+    require_model(config, model)
+    check_fields(config, typed_names(overrides), tune_faults)
+    if config.tune.method == "lora":
+        adapted_names(model, config.lora.targets)
+
+
+def require_model(config: Config, model: ModelConfig) -> None:
+    """Raise UserError if arguments changed the model of the base."""
+    if config.model != model:
+        raise UserError("[tune] model: the base decides the model; leave its fields out")
+
+
+def require_data(path: str) -> None:
+    """Raise UserError if there are no files of conversations at a path; a URL is not requested."""
+    if is_url(path):
+        return
+    try:
+        sources_of(DataConfig(pipeline="chat", path=path))
+    except UserError as error:
+        raise UserError(str(error).replace("[data.path]", "[tune] --data:")) from error
+
+
+def _model_of(source: RunFolder) -> ModelConfig | None:
+    """Return the model of a run or of a folder of Hugging Face; None if its config cannot be read."""
+    try:
+        if source.holds_run and source.has_identity:
+            return read_saved_config(source).model
+        return model_config(object_in(Path(source.path, CONFIG)))
+    except (UserError, FormatError, ValueError):
+        return None
