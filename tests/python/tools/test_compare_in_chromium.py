@@ -50,6 +50,7 @@ def test_the_pointer_shows_the_values_of_all_runs(
     page.on("request", lambda sent: sent.url == url or faults.append(f"request: {sent.url}"))
     page.goto(url)
     assert page.evaluate("document.documentElement.scrollWidth") == width
+    assert chromium.clipped(page) == []
     figure = page.locator("figure").first
     assert figure.locator("h3").inner_text() == "Training loss nats"
     plot = figure.locator(".plot")

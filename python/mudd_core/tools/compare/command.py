@@ -201,7 +201,7 @@ def comparison_page(runs: Sequence[ComparedRun]) -> str:
 
 def _section(part: Part) -> Section:
     head, *rows = part.rows or [[]]
-    body = table(rows, head) if rows else ""
+    body = table(rows, head, "stacked") if rows else ""
     for note in part.notes:
         body += preformatted(note.strip()) if note.startswith(" ") else text(note)
     return Section(part.title[:1].upper() + part.title[1:], body)

@@ -37,7 +37,8 @@ def cards(facts: Iterable[tuple[str, str, str]]) -> str:
 def table(rows: Iterable[Sequence[str]], head: Sequence[str] = (), kind: str = "") -> str:
     """Return a table of strings, which scrolls if it is wider than the page. kind: a class of page.css.
 
-    A table of the kind "stacked" becomes a list on a phone: each cell is a line that starts with its head.
+    A table of the kind "stacked" becomes a list on a phone: each cell is a line that starts with its head. A cell
+    without a head names its row.
     """
     top = f"<thead>{_row(head, 'th')}</thead>" if head else ""
     names = head if kind == "stacked" else ()
