@@ -206,9 +206,9 @@ def test_a_step_that_is_a_link_is_named(run: Path, capsys: pytest.CaptureFixture
     (run / "checkpoints" / "step-10").symlink_to(run.parent / "step-10")
     found = checkpoint.load_newest(run / "checkpoints")
     assert found is not None and found.step == 5
-    assert str(found.passed_over[0]).endswith("step-10: it is a link, expected a folder")
+    assert str(found.passed_over[0]).endswith("step-10: expected a folder, got a link")
     shutil.rmtree(run / "checkpoints" / "step-5")
-    with pytest.raises(FormatError, match=r"no checkpoint verifies.*it is a link"):
+    with pytest.raises(FormatError, match=r"no checkpoint verifies.*got a link"):
         make(run)  # not a run from the start
 
 

@@ -195,7 +195,7 @@ def test_loaded_weights_go_before_those_of_the_run(typed: Typed, tmp_path: Path)
 def test_an_evaluation_that_cannot_be_leaves_nothing(typed: Typed, tmp_path: Path) -> None:
     for words, part in (
         (["load_parameters_path=nowhere"], "which does not exist"),
-        ([], "holds no run"),
+        ([], "contains no run"),
         (["load_parameters_path=nowhere", "--ranks=2"], "which one process runs: leave out --ranks"),
     ):
         ended = typed("run_name=new", "only_eval=True", *words)

@@ -164,8 +164,8 @@ class PileData(IdData):
         )
         if settings.files_per_group and groups.batches(len(files.counts)) == 0:
             raise UserError(
-                f"[data.files_per_group] no group of {settings.files_per_group} files has a batch of "
-                f"{shape.batch_size}"
+                f"[data.files_per_group] no group of {settings.files_per_group} files has {shape.batch_size} records "
+                f"(a batch); raise data.files_per_group or lower train.batch_size"
             )
         return PileRows(shape, files, groups, settings.zero_loss)
 
@@ -196,7 +196,10 @@ def prepare(config: Config, how: Preparation) -> PileData:
         )
     settings = config.data
     if settings.shuffle == "on" and not settings.buffer:
-        raise UserError("[data.shuffle] data.pipeline=pile shuffles records by data.buffer; set its size")
+        raise UserError(
+            "[data.shuffle] data.pipeline=pile shuffles records only with data.buffer; set "
+            "data.buffer=SIZE, or data.shuffle=auto"
+        )
     bad = BadRecords(settings.bad_records == "drop")
     rule: JsonObject = {
         "pile": 1,

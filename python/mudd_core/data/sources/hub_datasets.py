@@ -132,8 +132,8 @@ def _of_snapshot(folder: Path, settings: DataConfig) -> dict[str, str]:
     variant = settings.dataset_config
     if variant and not (folder / variant).is_dir():
         raise UserError(
-            f"[data.dataset_config] expected a folder of {settings.dataset} in {folder}, got '{variant}'; leave it "
-            "out, or name the files in data.path"
+            f"[data.dataset_config] expected a folder of {settings.dataset} in {folder}, got '{variant}'; leave "
+            f"data.dataset_config out, or name the files in data.path"
         )
     card = folder / "README.md"
     text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""

@@ -177,6 +177,8 @@ class StreamRows:
         from mudd_core import _core
 
         if _core.stop_requested():
-            raise StopRequestedError(f"[data] stop requested while batches were skipped, at {stream.batch:,}")
+            raise StopRequestedError(
+                f"[data] stop requested while batches were skipped, at batch {stream.batch:,}"
+            )
         stream.next_batch()
         self._remember(stream)

@@ -183,12 +183,12 @@ class BenchmarkLog:
                 self._path.unlink()
         except OSError as error:
             raise SaveError(
-                f"[mllog] {self._path}: {error.strerror}; COMPLIANCE_FILE names another file"
+                f"[mllog] {self._path}: {error.strerror}; set COMPLIANCE_FILE to another file"
             ) from error
         if foreign:
             raise UserError(
                 f"[mllog] {self._path}: expected a new file or a log of {TOKEN.strip()} lines, got other text; "
-                "COMPLIANCE_FILE names another file"
+                "set COMPLIANCE_FILE to another file"
             )
 
     def _read(self) -> bytes:

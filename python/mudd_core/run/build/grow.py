@@ -48,8 +48,8 @@ def real_rows(name: str, stored: int, slot_number: int) -> int:
     rows = slot_number * (4 if ".ffn." in name else 1)
     if rows > stored:
         raise UserError(
-            "[start] load_parameters_path_slot_number: expected at most the stored slots, got "
-            f"{rows} for '{name}', which has {stored}"
+            f"[start] load_parameters_path_slot_number: expected at most {stored}, the stored slots of '{name}', "
+            f"got {rows}"
         )
     return rows
 
@@ -106,7 +106,7 @@ def start_weights(
     extra = sorted(name for name in source.tensors if is_weight(name) and name not in names)
     if extra:
         raise UserError(
-            f"[start] {source.path}: '{extra[0]}' has no place in this model ({len(extra)} left over)"
+            f"[start] {source.path}: '{extra[0]}' is not a parameter of this model ({len(extra)} such tensors)"
         )
     if missing := [name for name in names if name not in source.tensors]:
         raise UserError(f"[start] {source.path}: '{missing[0]}' is missing")
@@ -163,7 +163,8 @@ def start_from(
         return text, source
     if source.step > config.train.steps:
         raise UserError(
-            f"[start] keep_step: {source.path} is after the last step of this run, train.steps={config.train.steps}"
+            f"[start] keep_step: {source.path} is after the last step of this run; raise "
+            f"train.steps={config.train.steps}"
         )
     return f"{text}, continued from step {source.step}", source
 
@@ -229,14 +230,14 @@ def preserving_zoom(old: TokenFormerConfig, new: TokenFormerConfig) -> float:
     if new.normalize_type not in PRESERVING:
         reason = {
             "softmax": "exp(0) = 1 for every new slot",
-            "gelu_layer_norm": "the mean over the slots changes with their number",
+            "gelu_layer_norm": "the mean over the slots changes with the number of slots",
         }[new.normalize_type]
         raise UserError(f"[grow] --preserve: impossible with normalize_type={new.normalize_type}: {reason}")
     zoom = old.zoom_dim or float(old.slots("qkv"))
     if not old.zoom_dim and (old.slots("proj"), old.slots("ffn")) != (zoom, 4 * zoom):
         raise UserError(
-            f"[grow] --preserve: impossible with {zoom:g}, {old.slots('proj')} and {old.slots('ffn')} slots: one "
-            "zoom_dim z holds the scores at the roots of z, z and 4 z"
+            f"[grow] --preserve: impossible with {zoom:g}, {old.slots('proj')} and {old.slots('ffn')} slots, because "
+            "one zoom_dim z fits only z, z and 4 z slots"
         )
     return zoom
 

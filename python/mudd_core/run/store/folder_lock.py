@@ -146,8 +146,8 @@ class FolderLock:
             raise UserError(f"[workdir] {original_run_text(path, theirs)}")
         if others:
             raise UserError(
-                f"[workdir] {path} holds other files ({', '.join(others[:3])}) and no run of mudd_core; "
-                "give an empty or new folder with --workdir"
+                f"[workdir] {path} contains other files ({', '.join(others[:3])}) and no run of mudd_core; set "
+                f"--workdir to an empty or new folder"
             )
 
     def _acquire(self) -> None:

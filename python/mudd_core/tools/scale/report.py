@@ -149,7 +149,10 @@ def _row(
     except UserError as error:
         if nodes < cluster.nodes:
             return None
-        raise UserError(f"{error}\n[scale] --nodes {nodes} x {cluster.ranks} ranks is such a world") from None
+        raise UserError(
+            f"{error}\n[scale] --nodes {nodes} x {cluster.ranks} ranks has this fault; use another "
+            f"number of nodes"
+        ) from None
     batch = wide.train.batch_size
     training, tokens = _of_rank(training, wide, place)
     layout = cost.Layout(config.mesh.zero, config.mesh.expert, cluster.ranks)

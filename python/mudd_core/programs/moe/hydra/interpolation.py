@@ -93,8 +93,7 @@ class _Resolver:
         self._steps += 1
         if self._steps > _MOST_STEPS:
             raise UserError(
-                f"[hydra] {'.'.join(path)}: expected at most {_MOST_STEPS} values with interpolations written out, "
-                "got more"
+                f"[hydra] {'.'.join(path)}: expected at most {_MOST_STEPS} values after interpolation, got more"
             )
 
     def _text(self, text: str, path: tuple[str, ...]) -> Node:
