@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from mudd_core.base.errors import UserError
 from mudd_core.cli.foreign_values import (
@@ -42,7 +43,7 @@ _OTHER_VALUES = (
     "train.precision",
     "log.wandb",
 )  # fields whose names other programs use with other values
-_BATCH = "train.batch_size"
+_BATCH, _TEXT = "train.batch_size", "data.path"
 _OUTPUT = ("out", "output", "o")
 
 
@@ -94,7 +95,7 @@ def retyped(request: Request) -> Retyped:
     for item in arguments:
         name = foreign_name(item.name, infos) if _is_setting(item) else None
         if _is_bare(item):
-            result.whole &= _place(item, arguments, result, infos)
+            result.whole &= _place(item, arguments, result, infos) or _is_text(item, request, result)
         elif name is None or _path(item, infos) is not None:
             _keep(item, arguments, result, infos)
         else:
@@ -176,6 +177,17 @@ def _place(item: Argument, arguments: Arguments, result: Retyped, infos: Sequenc
     if path is None and name is not None:
         return _translate(item.raw, name, SETTINGS[name], value, result, infos)
     result.words.append(f"{path}={value}")
+    return True
+
+
+def _is_text(item: Argument, request: Request, result: Retyped) -> bool:
+    """Convert the name of an existing file to data.path for a command that trains; return False for other arguments."""
+    if request.command not in ("train", "data") or item.mark or not Path(item.raw).is_file():
+        return False
+    if any(argument(word).name == _TEXT for word in (*request.words, *result.words)):
+        return False
+    result.words.append(f"{_TEXT}={item.raw}")
+    result.add(item.raw, _TEXT)
     return True
 
 

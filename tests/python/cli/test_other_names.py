@@ -75,7 +75,7 @@ REFUSED = {
     "--dropout=0.1": "'--dropout' is left out (only the gpt2 family has dropout)",
     "--no-such-name=64 --n_embd=64": "unknown option '--no-such-name'",
     "--n_embd=-3": "unknown option '--n_embd'; did you mean '--d-model'?",
-    "notes.txt --n_embd=64": "'notes.txt'",
+    "notes.txt data.path=x": "'notes.txt' is neither a command nor name=value",
     "foo --nproc_per_node=0": "'foo' is neither a command nor name=value",
 }
 
@@ -120,6 +120,7 @@ def test_a_value_without_a_counterpart_is_named(
         ("--model tiny.py --out_dir=out", "--config=tiny.py --workdir=out"),
         ("tiny.py --workdir=out --plan", "--config=tiny.py --workdir=out --plan"),
         ("--block_size=64 --out_dir=out", "--config=small.py --workdir=out train.seq_len=64"),
+        ("tiny.py notes.txt --lr=1", "--config=tiny.py data.path=notes.txt --lr=1"),
         ("tiny.py --n_embd=64", "--config=tiny.py model.d_model=64"),
         (
             "sample runs/none --dropout=0.1",
