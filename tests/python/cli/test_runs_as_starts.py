@@ -121,6 +121,15 @@ def test_the_command_data_refuses_it_too_and_python_names_calls(here: Path) -> N
     assert said.endswith("To resume it:\n  mc.Trainer('runs/one')\n") and "launch.py" not in said
 
 
+def test_a_model_of_hugging_face_is_no_text(here: Path) -> None:
+    (here / "model").mkdir()
+    (here / "model" / "config.json").write_text('{"model_type": "llama"}')
+    done = launched(here, "--config=run.py", "--workdir=runs/two", "data.path=model")
+    assert done.returncode == 2 and "[data.path] expected text files, got 'model', a model of" in done.stderr
+    assert done.stderr.rstrip().endswith("import model --workdir=runs/model")
+    assert not (here / "runs" / "two" / "run.json").exists()
+
+
 def test_a_saved_run_that_trained_so_resumes(here: Path) -> None:
     text = here / "folder"
     text.mkdir()

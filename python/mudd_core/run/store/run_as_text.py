@@ -1,4 +1,4 @@
-"""The error for data.path=RUN: a run folder is no text. It names the command or call that trains the run's model."""
+"""The error for data.path=RUN: a folder with a model is no text. It names the command or call to use."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import shlex
 from pathlib import Path
 
 from mudd_core.base.errors import UserError
+from mudd_core.base.other_folders import require_no_other
 from mudd_core.base.storage import is_url, mapped
 from mudd_core.base.surroundings import is_command_line, typed_program
 from mudd_core.config import Config
@@ -30,7 +31,10 @@ def trained_further(run: str, text: str = "", start: str = "") -> str:
 
 
 def require_text(config: Config, folder: RunFolder | None) -> None:
-    """Raise UserError if data.path or data.eval_path is a run. folder: of a run, which may have trained so before."""
+    """Raise UserError if data.path or data.eval_path is a run, or a folder of Hugging Face or PEFT.
+
+    folder: of a run, which may have trained so before.
+    """
     known = set[str]()
     if folder is not None and folder.holds_run:
         saved = read_config_file(folder).data
@@ -40,6 +44,7 @@ def require_text(config: Config, folder: RunFolder | None) -> None:
         path = mapped(typed, config.storage.map)
         if not path or is_url(path) or typed in known:
             continue
+        require_no_other(Path(path), f"[data.{name}]", "text files")
         run, _ = RunFolder.holding(Path(path))
         if not (run.holds_run and run.has_identity):
             continue
