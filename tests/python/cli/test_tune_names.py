@@ -43,6 +43,7 @@ REFUSED = {
     f"{GIVEN} model.n_layer=7": "the base decides the model",
     f"{GIVEN} --hidden_size=7": "the base decides the model",
     "--base=base --data=none.jsonl --workdir=runs/x": "--data: expected a file, a folder or a pattern",
+    "--base=base --data=base --workdir=runs/x": "reads jsonl, Parquet and Arrow, got ",
     "base none.jsonl": "expected options, name=value, or an existing folder and file, got 'none.jsonl'",
     f"{GIVEN} 8": "an existing folder and file, got '8'",
     "--model=base --data=none.jsonl --foo=1": "unknown option '--foo'",
@@ -72,6 +73,15 @@ def test_commands_and_scripts_that_tune_replaces_are_answered_at_once(name: str,
     assert arguments_of(done.stderr.partition("; type: ")[2]) == ["tune", *GIVEN.split()]
     wrong = called(here, name, "--model=base", "lora.rnk=3")
     assert wrong.returncode == 2 and "did you mean 'lora.rank'?" in wrong.stderr, wrong
+
+
+def test_adapters_are_no_base(here: Path) -> None:
+    (here / "peft").mkdir()
+    (here / "peft" / "adapter_config.json").write_text('{"r": 2, "base_model_name_or_path": "base"}')
+    done = launched(here, "tune", "--base=peft", "--data=chat.jsonl", "--workdir=runs/x")
+    assert done.returncode == 2 and "--base: expected a model, got 'peft', adapters of PEFT" in done.stderr
+    assert "tune --base=base --data=FILE --adapter=peft --workdir=runs/peft;" in done.stderr
+    assert not (here / "runs").exists()
 
 
 def test_the_proposed_line_trains(here: Path) -> None:

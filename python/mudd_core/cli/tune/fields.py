@@ -7,6 +7,7 @@ from pathlib import Path
 
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.members import object_in
+from mudd_core.base.other_folders import other_folder
 from mudd_core.base.paths import local
 from mudd_core.base.storage import is_url
 from mudd_core.config import (
@@ -21,6 +22,7 @@ from mudd_core.config import (
 )
 from mudd_core.config.fields import replace_path
 from mudd_core.config.rules import tune_faults
+from mudd_core.data.chat.conversations import require_records
 from mudd_core.data.sources.splits import sources_of
 from mudd_core.engine.lora import adapted_names
 from mudd_core.interop.hf_settings import model_config
@@ -33,8 +35,11 @@ def require_fields(words: Sequence[str], base: str) -> None:
 
     Fields are not checked for a base whose config cannot be read; the import names that mistake.
     """
-    model = _model_of(RunFolder(local(base, "[tune] --base")))
+    source = RunFolder(local(base, "[tune] --base"))
+    model = _model_of(source)
     if model is None:
+        if (other := other_folder(source.path)) is not None and other.base is not None:
+            raise UserError(f"[tune] --base: expected a model, got {other.text}; {other.way_out}")
         return
     config = Config(model=model, start=StartConfig(load_parameters_path=base))
     config = replace_path(config, "tune.method", "lora")
@@ -53,11 +58,12 @@ def require_model(config: Config, model: ModelConfig) -> None:
 
 
 def require_data(path: str) -> None:
-    """Raise UserError if there are no files of conversations at a path; a URL is not requested."""
+    """Raise UserError if a path has no files of records; a URL is not requested."""
     if is_url(path):
         return
     try:
-        sources_of(DataConfig(pipeline="chat", path=path))
+        found = sources_of(DataConfig(pipeline="chat", path=path))
+        require_records(found.train[0], found.format)
     except UserError as error:
         raise UserError(str(error).replace("[data.path]", "[tune] --data:")) from error
 

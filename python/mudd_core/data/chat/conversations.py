@@ -84,16 +84,22 @@ def messages_column(column: str) -> str:
     return "messages" if column == "text" else column
 
 
-def records(file: Path, one: Format, bad: BadRecords = FAIL, *, filled: bool = True) -> Iterator[JsonObject]:
-    """Yield the records of a file. Raise UserError for a format whose records are no objects.
-
-    filled: remove the nulls that a table filled in; a jsonl file is then read twice.
-    """
+def require_records(file: Path, one: Format) -> None:
+    """Raise UserError for a format whose records are no objects."""
     if one.objects is None:
         raise UserError(
             f"[data.path] data.pipeline=chat reads jsonl, Parquet and Arrow, got {file} "
             f"({one.name}); write one JSON object per line"
         )
+
+
+def records(file: Path, one: Format, bad: BadRecords = FAIL, *, filled: bool = True) -> Iterator[JsonObject]:
+    """Yield the records of a file. Raise UserError for a format whose records are no objects.
+
+    filled: remove the nulls that a table filled in; a jsonl file is then read twice.
+    """
+    require_records(file, one)
+    assert one.objects is not None
     found = one.objects(file, bad)
     yield from map(FilledNulls(file, one).removed, found) if filled else found
 
