@@ -17,7 +17,7 @@ def test_no_file_lists_instruction_set_levels_again() -> None:
 
 
 def test_no_file_lists_phases_again() -> None:
-    assert files_that_list(set(_core.phases())) == set()
+    assert files_that_list(set(_core.phases())) - {"base/other_names.py"} == set()  # names of other libraries
 
 
 def test_no_file_lists_schedules_or_warmups_again() -> None:

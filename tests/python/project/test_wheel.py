@@ -154,7 +154,7 @@ def test_the_installed_package_trains_samples_and_reads_its_cache(
     data = (f"data.path={tiny_text}", f"data.cache_dir={tmp_path / 'cache'}")
     run = ("--config=tiny.py", "--workdir=run", *data, *OVERRIDES)
     trained = output("mudd", "train", *run)
-    assert "step 3/3" in trained and "\nsample   mudd sample " in trained
+    assert "step 3/3" in trained and "\n  mudd sample " in trained
     output("mudd", "sample", *run, "--prompt", "mu")
     output("mudd", "validate", *run)
     report = output("mudd", "data", *run)

@@ -187,13 +187,12 @@ def _checked(name: str, found: _Found, left_out: int, held: Sequence[Document]) 
     documents, apart = found.documents, {id(document) for document in held}
     if not any(d.size for d in documents):
         raise UserError(
-            f"[data.path] empty corpus: no UTF-8 text in {name!r} ({left_out} files left out); name text "
-            f"files"
+            f"[data.path] empty corpus: no UTF-8 text in {name!r} ({left_out} files left out); name text files"
         )
     train = tuple(d for d in documents if id(d) not in apart)
     if not any(d.size for d in train) or not any(d.size for d in held):
         raise UserError(
-            f"[data.path] corpus too small: {len(documents)} documents in {name!r} give {len(train)} for "
-            f"training and {len(held)} for validation; both need text"
+            f"[data.path] corpus too small: {len(documents)} documents in {name!r} leave {len(train)} for "
+            f"training and {len(held)} for validation; use more text"
         )
     return Corpus(name, found.hash, train, tuple(held), left_out)
