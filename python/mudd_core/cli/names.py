@@ -7,7 +7,7 @@ COMMANDS = {
     "validate": "print loss and bits per byte of the newest checkpoint on held-out text",
     "sample": "write text with the newest checkpoint",
     "data": "build the token cache; also: data show, data convert, data inspect",
-    "report": "summary of a run: config, losses, checkpoints; --html: a page",
+    "report": "print a run's config, losses, checkpoints; --html: as a page",
 }
 # Tools, which are not about one run: the module with main(words) -> exit code, and a description.
 TOOLS: dict[str, tuple[str, str]] = {
@@ -22,7 +22,7 @@ TOOLS: dict[str, tuple[str, str]] = {
     "export": ("mudd_core.tools.export_weights.command", "write a run's weights as a Hugging Face folder"),
     "mup": (
         "mudd_core.tools.mup_checks.command",
-        "check a parametrisation over widths, find the learning rate that transfers",
+        "check a parametrisation over widths; find the learning rate that transfers",
     ),
     "preprocess": (
         "mudd_core.programs.jax_lm.preprocess.command",
@@ -94,7 +94,7 @@ OPTIONS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     ),
     "--max-restarts": (
         "K",
-        "number of restarts after a lost rank or host; default 0",
+        "restart the job at most K times after a rank or host is lost; default 0",
         ("train",),
     ),
     "--devices": (
@@ -108,7 +108,7 @@ OPTIONS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "--prompt": ("TEXT", "start of the text, - for standard input; default a new document", ("sample",)),
     "--prompt-file": ("FILE", "read the prompt from a file", ("sample",)),
     "--prompt-lines": ("FILE", "file with one prompt per line, - for standard input", ("sample",)),
-    "--interactive": ("", "answer each line that is typed, until an empty line or Ctrl-D", ("sample",)),
+    "--interactive": ("", "read prompts from the terminal, until an empty line or Ctrl-D", ("sample",)),
     "--num-samples": ("N", "samples for each prompt, each with the next seed; default 1", ("sample",)),
     "--stop": ("TEXT", "end a sample before this string, which is not printed; may be repeated", ("sample",)),
     "--tokenizer": ("PATH", "tokenizer for a run that has none", ("sample", "report")),

@@ -14,7 +14,8 @@ class LogConfig:
 
     style: str = opt(
         "auto",
-        "program whose log lines and tags are written; auto = the program of the command, else mudd_core",
+        "program whose log lines and TensorBoard tags are written; auto = the program whose command "
+        "or file is used, else mudd_core",
         choices=("auto", "ours", *NAMES),
         free=True,
     )
@@ -23,30 +24,33 @@ class LogConfig:
     )
     weights: bool = opt(
         False,
-        "also log norms of weights and activations; for a muP model, the size of each weight's update",
+        "also log norms of weights and activations; for a muP model also the mean size of each "
+        "weight's update",
         free=True,
     )
     activations: bool = opt(False, "log the mean size of every activation of a muP model", free=True)
     batches: bool = opt(
-        False, "add a hash of each step's ids to its log entry, to compare two runs", free=True
+        False,
+        "add a hash of each step's token ids to its log entry, so that two runs can be compared",
+        free=True,
     )
     flush_every: int = opt(
         10,
-        "steps between writes to TensorBoard files; metrics.jsonl never waits",
+        "steps between writes to TensorBoard files; metrics.jsonl is written without delay",
         "steps",
         low=1,
         free=True,
     )
     metrics_file: str = opt(
         "",
-        "path of a second metrics file; with log.style=maxtext the file or folder that MaxText "
-        "writes; empty = none",
+        "path of a second metrics file; with log.style=maxtext the path of MaxText's file or folder "
+        "of metrics; empty = none",
         free=True,
     )
     mllog: bool = opt(
         False,
-        "write an MLPerf log. The log and eval.target_loss use validations at steps that are "
-        "multiples of train.log_every",
+        "write an MLPerf log. The log and eval.target_loss then use only validations at multiples of "
+        "train.log_every",
         free=True,
     )
     mllog_config: str = opt(
@@ -61,15 +65,17 @@ class LogConfig:
     )
     wandb: str = opt(
         "off",
-        "Weights & Biases; offline keeps its files in wandb_dir, online sends them",
+        "Weights & Biases logging: offline = write files to wandb_dir; online = also upload them",
         choices=("off", "offline", "online"),
         free=True,
     )
-    wandb_project: str = opt("mudd_core", "project of the run in Weights & Biases", free=True)
+    wandb_project: str = opt("mudd_core", "Weights & Biases project of the run", free=True)
     wandb_entity: str = opt(
-        "", "user or team of the run in Weights & Biases; empty = your default one", free=True
+        "", "Weights & Biases user or team of the run; empty = your default one", free=True
     )
-    wandb_dir: str = opt("", "folder of the files of Weights & Biases; empty = the work directory", free=True)
+    wandb_dir: str = opt(
+        "", "folder for the files of Weights & Biases; empty = the work directory", free=True
+    )
     wandb_run: str = opt(
-        "", "id of the run in Weights & Biases; empty = a new one, kept for a resume", free=True
+        "", "Weights & Biases id of the run; empty = a new one, which a resume keeps", free=True
     )

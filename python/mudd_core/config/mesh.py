@@ -26,7 +26,8 @@ class MeshConfig:
 
     data: int = opt(
         -1,
-        "number of groups of mesh.fsdp ranks; each group can store the whole optimizer state; -1 = all remaining ranks",
+        "number of replicas of the optimizer state; mesh.fsdp ranks together store one replica; -1 = "
+        "all remaining ranks",
         "ranks",
         low=-1,
         high=MOST_RANKS,
@@ -34,8 +35,8 @@ class MeshConfig:
     )
     fsdp: int = opt(
         -1,
-        "ranks that shard the optimizer's state; -1 = world / mesh.data, or if that is -1 too, the "
-        f"largest divisor of the world up to {LARGEST_FSDP}",
+        "number of ranks across which the optimizer state is sharded; -1 = world / mesh.data. If both are -1, it "
+        f"is the largest divisor of the world (the number of ranks) up to {LARGEST_FSDP}",
         "ranks",
         low=-1,
         high=MOST_RANKS,
@@ -43,8 +44,8 @@ class MeshConfig:
     )
     expert: int = opt(
         1,
-        "number of neighbouring ranks that divide the experts of a layer among them; it must divide "
-        "the number of ranks and n_expert",
+        "number of neighbouring ranks across which the experts of a layer are sharded; a divisor of "
+        "n_expert and of the number of ranks",
         "ranks",
         low=1,
         high=MOST_RANKS,
@@ -52,30 +53,36 @@ class MeshConfig:
     )
     expert_room: float = opt(
         0.0,
-        "capacity of a rank's receive buffer with mesh.expert, as a multiple of an even load. A "
-        "step that needs more ends the run. 0 = twice an even load, and more while the machine has "
-        "memory",
+        "capacity of a rank's receive buffer with mesh.expert, as a multiple of an even load. A step "
+        "that needs more ends the run. 0 = twice an even load, or more if the machine has free memory",
         low=0.0,
         free=True,
     )
     pipeline: int = opt(1, "number of pipeline stages; not implemented yet", "ranks", low=1, free=True)
     context: int = opt(
-        1, "ranks that a sequence is sharded across; not implemented yet", "ranks", low=1, free=True
+        1,
+        "number of ranks across which a sequence is sharded; not implemented yet",
+        "ranks",
+        low=1,
+        free=True,
     )
-    tensor: int = opt(1, "ranks that a layer is sharded across; not implemented", "ranks", low=1, free=True)
+    tensor: int = opt(
+        1, "number of ranks across which a layer is sharded; not implemented", "ranks", low=1, free=True
+    )
     zero: int = opt(
         1,
-        "state that is sharded across the ranks. 1 = the optimizer state; 3 = gradients and weights "
-        "too, gathered layer by layer. Ranks of one host always share one copy of the weights",
-        "level",
+        "ZeRO stage: 1 = shard the optimizer state across the ranks; 3 = also shard gradients and "
+        "weights, and gather the weights layer by layer. Ranks of one host always share one copy of "
+        "the weights",
+        "stages",
         low=1,
         high=3,
         free=True,
     )
     any_world: bool = opt(
         False,
-        "allow a number of ranks that does not divide train.logical_shards; results then depend on "
-        "the number of ranks",
+        "allow a number of ranks that does not divide train.logical_shards; the results then depend "
+        "on this number",
         free=True,
     )
 
@@ -105,44 +112,45 @@ class DistConfig:
 
     node: str = opt(
         "host",
-        "host: ranks of one machine share weights and gradients in memory; rank: each rank acts as "
+        "host = ranks of one machine share weights and gradients in memory; rank = each rank acts as "
         "a separate host and only sends messages",
         choices=("host", "rank"),
         free=True,
     )
     isa: str = opt(
         "common",
-        "for train.precision=bf16, whose results depend on the CPU's instructions. common = all "
-        "ranks use the best level that all have; same = ranks with different levels are rejected",
+        "with train.precision=bf16, results depend on the CPU's instructions. common = all ranks use "
+        "the best instruction set that all CPUs have; same = reject ranks with different instruction "
+        "sets",
         choices=("common", "same"),
         free=True,
     )
     hang_timeout: float = opt(
         0.0,
-        "end the job with exit code 70 after this time without a heartbeat of a rank; 0 = 300, or 20 times the "
-        "median step if that is longer",
+        "end the job with exit code 70 if a rank sends no heartbeat for this time; 0 = 300 s, or 20 "
+        "median steps if that is longer",
         "seconds",
         low=0.0,
         free=True,
     )
     join_timeout: float = opt(
         60.0,
-        "end the job with exit code 2 if a rank has not joined the others in this time at the "
-        "start; set it on the command line, not in a file",
+        "end the job with exit code 2 if a rank does not start within this time; set it on the "
+        "command line, not in a file",
         "seconds",
         low=0.1,
         free=True,
     )
     compare_every: int = opt(
         500,
-        "steps between two comparisons of the weight copies of several hosts; a difference ends the "
-        "job with exit code 70; 0 = never",
+        "steps between comparisons of the hosts' copies of the weights; a difference ends the job "
+        "with exit code 70; 0 = never",
         "steps",
         low=0,
         free=True,
     )
     debug: bool = opt(
-        False, "check that all ranks send a message from the same place in the code (slow)", free=True
+        False, "check that all ranks communicate from the same place in the code (slow)", free=True
     )
 
 

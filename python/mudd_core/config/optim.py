@@ -69,11 +69,11 @@ class OptimConfig:
 
     name: str = opt(
         "adamw",
-        "optimizer, or FILE.py:NAME for your own one (docs/your-own.md); "
+        "optimizer, or FILE.py:NAME for your own (docs/your-own.md); "
         f"{'; '.join(f'{spec.name}: {spec.help}' for spec in _core.optimizer_specs())}",
         choices=OPTIMIZERS,
     )
-    lr: float = opt(1e-3, "peak learning rate", "per update", low=0.0, flags=("learning_rate",))
+    lr: float = opt(1e-3, "peak learning rate", "", low=0.0, flags=("learning_rate",))
     beta1: float = _setting("beta1", flags=("adamw_beta1",), later=False)
     beta2: float = _setting("beta2", flags=("adamw_beta2",), later=False)
     momentum: float = _setting("momentum", later=False)
@@ -87,39 +87,43 @@ class OptimConfig:
     eps_root: float = _setting("eps_root")
     moment_dtype: str = opt(
         "fp32",
-        "storage type of the first moment; bf16 is rounded after the update is computed",
+        "storage type of the first moment; bf16 = round it after each update is computed",
         choices=("fp32", "bf16"),
     )
     rule: str = opt(
         "sp",
-        "learning rates by role. sp = one for all; mup = divided by d_model / d_base for matrices "
-        "and head; abs_mup = divided by their fan-in",
+        "learning rate of matrices and head. sp = the same as for all parameters; mup = divided by "
+        "d_model / d_base; abs_mup = divided by their fan-in",
         choices=("sp", "mup", "abs_mup"),
     )
-    eps_scaling: bool = opt(False, "optim.rule scales eps like the learning rate")
+    eps_scaling: bool = opt(False, "scale eps by optim.rule, like the learning rate")
     weight_decay: float = opt(
         0.1,
-        "weight decay: fraction of a weight that an update removes, times a rate",
+        "weight decay: an update subtracts this fraction of each weight, times the factor that "
+        "optim.decay_mode sets",
         low=0.0,
         flags=("weight_decay_rate",),
     )
     decay_mode: str = opt(
         "coupled",
-        "coupled: decay times the learning rate of the weight; independent: times the factor of the schedule only",
+        "coupled = multiply weight_decay by the learning rate of the weight; independent = multiply "
+        "it by the schedule's factor only",
         choices=("coupled", "independent"),
     )
-    decay: str = opt("matrices", "parameters with weight decay", choices=tuple(DECAYS))
+    decay: str = opt("matrices", "parameters to which weight decay applies", choices=tuple(DECAYS))
     clip: float = opt(
         1.0, "clip gradients to this global norm; 0 = no clipping", low=0.0, flags=("max_grad_norm",)
     )
     schedule: str = opt(
-        "cosine", "shape of the learning rate after warm-up", choices=tuple(_core.schedules())
+        "cosine",
+        "learning rate schedule after warm-up; wsd = constant, then linear decay over optim.decay_steps",
+        choices=tuple(_core.schedules()),
     )
-    warmup_steps: int = opt(0, "updates of linear warm-up", "steps", low=0)
+    warmup_steps: int = opt(0, "number of updates W of linear warm-up", "steps", low=0)
     warmup: str = opt(
         "next",
-        "warm-up of update t: next peak (t + 1) / W; zero peak t / W; floor from the final rate, t / W up; "
-        "between peak (t + 1) / (W + 1)",
+        "learning rate of update t (from 0) in warm-up: next = peak (t + 1) / W; zero = peak t / W; "
+        "floor = a line from the final rate to the peak; between = peak (t + 1) / (W + 1)",
         choices=tuple(_core.warmups()),
     )
     final_lr_ratio: float = opt(
@@ -127,27 +131,30 @@ class OptimConfig:
     )
     schedule_steps: int = opt(
         0,
-        "updates of warm-up and decay together, then optim.after_schedule; 0 = train.steps",
+        "length of the schedule in updates, with warm-up and decay; optim.after_schedule follows; 0 "
+        "= train.steps",
         "steps",
         low=0,
         later=True,
     )
     after_schedule: str = opt(
         "final",
-        "learning rate after optim.schedule_steps: final = the last rate stays; zero = 0",
+        "learning rate after optim.schedule_steps: final = keep the last rate; zero = 0",
         choices=("final", "zero"),
         later=True,
     )
-    decay_steps: int = opt(0, "wsd: updates of the final decay; 0 = a tenth of the schedule", "steps", low=0)
+    decay_steps: int = opt(
+        0, "wsd: number of updates of the final decay; 0 = a tenth of the schedule", "steps", low=0
+    )
     muon_momentum: float = _setting("muon_momentum")
     muon_steps: int = _setting("muon_steps")
     muon_adjust_lr: str = _setting("muon_adjust_lr")
     groups: str = opt(
         "",
         "parameters with another optimizer, such as 'lion: head, lr_factor=0.1; sgd: role=gain, "
-        "blocks.0.*'. A group has patterns as in train.trainable or roles, then settings (lr_factor "
-        "times lr; weight_decay, beta1, beta2, momentum). All other parameters use optim.name; "
-        "empty = none",
+        "blocks.0.*'. A group lists name patterns (as in train.trainable) or roles, then settings: "
+        "lr_factor, which multiplies lr, weight_decay, beta1, beta2 or momentum. All other "
+        "parameters use optim.name; empty = none",
         later=True,
     )
 

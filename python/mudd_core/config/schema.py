@@ -26,8 +26,8 @@ class LossConfig:
 
     normalize: str = opt(
         "valid",
-        "denominator of the loss: targets that contribute to it, all positions, or the mean over "
-        "micro-batches of their means",
+        "mean that is the loss: valid = over targets that are not ignored; all_slots = over all "
+        "positions; micro_mean = over the micro-batches' means",
         choices=("valid", "all_slots", "micro_mean"),
     )
 
@@ -37,24 +37,25 @@ class EvalConfig:
     """Validation."""
 
     max_batches: int = opt(
-        0, "batches per validation, also with the command validate; 0 = all", "batches", low=0, free=True
+        0, "most batches per validation, also for the command validate; 0 = all", "batches", low=0, free=True
     )
     batch_size: int = opt(
-        0, "sequences in one validation batch; 0 = train.batch_size", "sequences", low=0, free=True
+        0, "sequences per validation batch; 0 = train.batch_size", "sequences", low=0, free=True
     )
     protocol: str = opt(
         "auto",
-        "rule that selects the validation sequences and averages their losses; auto = by data.pipeline",
+        "rule that selects the validation sequences and averages their losses; auto = the rule of "
+        "data.pipeline",
         choices=("auto", *PROTOCOLS),
         later=True,
     )
     documents: int = opt(
-        0, "number of documents to validate, from the first; 0 = all", "documents", low=0, later=True
+        0, "number of documents to validate, starting with the first; 0 = all", "documents", low=0, later=True
     )
-    at_start: bool = opt(False, "validate before the first update too", free=True)
+    at_start: bool = opt(False, "also validate before the first update", free=True)
     off: bool = opt(
         False,
-        "no validation after later updates, not even after the last one; the command validate still works",
+        "do not validate after any update, not even the last one; the command validate still works",
         free=True,
         later=True,
     )
@@ -67,7 +68,10 @@ class EvalConfig:
         later=True,
     )
     target_loss: float = opt(
-        0.0, "save and end the run when the validation loss is at most this; 0 = never", low=0.0, free=True
+        0.0,
+        "save and end the run if the validation loss is at most this value; 0 = never",
+        low=0.0,
+        free=True,
     )
 
 
@@ -93,17 +97,18 @@ class SampleConfig:
     top_k: int = opt(0, "keep only the k likeliest tokens; 0 = all", "tokens", low=0, free=True)
     top_p: float = opt(
         0.95,
-        "nucleus sampling (top-p): keep the likeliest tokens up to this probability; 1 = all",
+        "nucleus sampling (top-p): keep the likeliest tokens with this total probability; 1 = all",
         "fraction",
         low=0.0,
         high=1.0,
         free=True,
     )  # must be above 0; check.py has the rule
     max_tokens: int = opt(200, "largest number of new tokens", "tokens", low=1, free=True)
-    seed: int = opt(0, "seed of the random draws", low=0, high=_SEEDS, free=True)
+    seed: int = opt(0, "random seed of sampling", low=0, high=_SEEDS, free=True)
     window: str = opt(
         "stop",
-        "when the sequence has model.max_seq_len tokens: stop, or continue with a ring of cached positions",
+        "at model.max_seq_len tokens: stop = end the sample; ring = continue, with each new token "
+        "replacing the oldest one in the KV cache",
         choices=("stop", "ring"),
         free=True,
     )
@@ -115,13 +120,14 @@ class SampleConfig:
     )
     special_tokens: bool = opt(
         True,
-        "read names of special tokens in a prompt as these tokens; false: as plain text, for untrusted prompts",
+        "encode names of special tokens in a prompt as special tokens; false = as plain text, for "
+        "untrusted prompts",
         free=True,
         later=True,
     )
     prompt_tokens: int = opt(
         128,
-        "length of the prompts that --mode=sample of mu-Transformer's commands reads from validation sequences",
+        "mu-Transformer's --mode=sample: length of the prompts, which are starts of validation sequences",
         "tokens",
         low=1,
         free=True,
@@ -138,20 +144,21 @@ class StartConfig:
 
     load_parameters_path: str = opt(
         "",
-        "weights to start from: a work directory, a checkpoint's step folder, a safetensors file; empty = none",
+        "weights to start from: a work directory, a checkpoint's step folder or a safetensors file; "
+        "empty = random weights",
     )
     load_parameters_path_slot_number: int = opt(
         -1, "TokenFormer: number of slots to load for q, k and v; -1 = all of them", "slots", low=-1
     )
     grow_init: str = opt(
         "random",
-        "TokenFormer: values of slots that are not loaded: initial ones, keys zero, or keys and values zero",
+        "TokenFormer: slots that are not loaded have random values, zero keys, or zero keys and values",
         choices=("random", "zero_keys", "zero_both"),
     )
     keep_optimizer: bool = opt(
         False,
-        "load the moments and their step count too, with zeros for new parameters; false = a new "
-        "optimizer state",
+        "also load the moments and their step count; moments of new parameters are zero; false = a "
+        "new optimizer state",
     )
     keep_step: bool = opt(
         False,
@@ -159,7 +166,9 @@ class StartConfig:
         later=True,
     )
     force: bool = opt(
-        False, "allow zero_both, whose new slots can never learn, and another tokenizer than the source's"
+        False,
+        "allow start.grow_init=zero_both, whose new slots can never learn, and a tokenizer that "
+        "differs from the source's",
     )
 
 

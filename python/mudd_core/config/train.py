@@ -51,16 +51,16 @@ class TrainConfig:
     )
     logical_shards: int = opt(
         8,
-        "number of parts of the batch, whose sums are added in a fixed order; a power of two",
+        "number of parts of the batch, whose gradients are summed in a fixed order; a power of two",
         "shards",
         low=1,
         high=1024,
     )
     micro_batch_size: int = opt(
         0,
-        "most sequences per graph run, in whole logical shards, at least one; 0 = the whole batch. "
-        "It changes speed and memory but no bits. With loss.normalize=micro_mean it is part of the "
-        "training, and a resume keeps it",
+        "most sequences per micro-batch, rounded down to a power-of-two number of logical shards, at "
+        "least one; 0 = the whole batch. It affects speed and memory but not the results. Only with "
+        "loss.normalize=micro_mean it changes the loss, so a resume must keep it",
         "sequences",
         low=0,
         free=True,
@@ -72,7 +72,7 @@ class TrainConfig:
     precision: str = opt(
         "fp32",
         "bf16: activations and matmul inputs have 16 bits; sums, norms, softmax, loss, weight "
-        "gradients, weights and moments stay fp32. float32 and bfloat16 are other names of the two",
+        "gradients, weights and moments stay fp32. The names float32 and bfloat16 are accepted too",
         choices=("fp32", "bf16"),
         flags=("dtype",),
     )
@@ -101,7 +101,8 @@ class TrainConfig:
     )
     period_start: int = opt(
         0,
-        "updates before the periods of save_every and eval_every start; 1 counts steps from 0",
+        "number of updates before the intervals of save_every and eval_every start; 1 = as if the "
+        "first step were 0",
         "steps",
         low=0,
         free=True,
@@ -116,27 +117,27 @@ class TrainConfig:
         flags=("logging_frequency", "logging_steps"),
     )
     stop_at: int = opt(
-        0, "save and stop with exit code 75 after this update; 0 = never", "step", low=0, free=True
+        0, "save and stop with exit code 75 after update N; 0 = never", "steps", low=0, free=True
     )
     keep_last: int = opt(3, "number of checkpoints to keep; 0 = all", "checkpoints", low=0, free=True)
     keep_every: int = opt(
         0,
-        "never delete the checkpoint of a step that is a multiple of this; 0 = no such step",
+        "never delete the checkpoints of steps that are multiples of N; 0 = delete as train.keep_last says",
         "steps",
         low=0,
         free=True,
     )
     save_at: str = opt(
         "",
-        "steps after which a checkpoint is saved as well and never deleted, separated by commas: "
-        "0,1,2,4 (0 = the initial weights); empty = no such step",
+        "more steps to save, separated by commas, such as 0,1,2,4 (0 = the initial weights); these "
+        "checkpoints are never deleted; empty = none",
         free=True,
         later=True,
     )
     keep_best: bool = opt(
         False,
-        "save after each validation that is the best one so far, and keep that checkpoint in addition to the newest "
-        "ones; --step=best reads it",
+        "save after each validation with the lowest loss so far, and keep this checkpoint in "
+        "addition to the newest ones; --step=best reads it",
         free=True,
         later=True,
     )
@@ -153,7 +154,8 @@ class TrainConfig:
     )
     save_policy: str = opt(
         "every",
-        "every: save each save_every updates; best: only if a validation is the best one of the run",
+        "every = save every save_every updates; best = save only after a validation with the lowest "
+        "loss so far",
         choices=("every", "best"),
         later=True,
     )
@@ -161,20 +163,24 @@ class TrainConfig:
         0, "compute threads; 0 = all cores this process may use", "threads", low=0, high=256, free=True
     )
     max_skips: int = opt(
-        10, "consecutive skipped updates before the run rewinds (train.rewind) or ends", "steps", low=1
+        10,
+        "number of consecutive skipped updates after which the run rewinds (train.rewind) or ends",
+        "steps",
+        low=1,
     )
     rewind: int = opt(
         3,
-        "number of times that the run may return to its last scheduled checkpoint and leave out the "
-        "batches since. It returns after max_skips consecutive skipped updates, or after an update "
-        "that wrote non-finite weights. After the last time it exits with code 76",
+        "number of times that the run may return to its last scheduled checkpoint and skip the "
+        "batches since then. It returns after max_skips consecutive skipped updates, or after an "
+        "update that wrote non-finite weights. If it may not return, it exits with code 76",
         "rewinds",
         low=0,
         free=True,
     )
     spike: str = opt(
         "off",
-        "skip: skip an update if its loss or gradient norm is above mean + 6 sigma of the last 128 accepted updates",
+        "skip = skip an update if its loss or gradient norm is above mean + 6 sigma of the last 128 "
+        "accepted updates",
         choices=("off", "skip"),
         later=True,
     )
@@ -188,23 +194,23 @@ class TrainConfig:
     )
     trainable: str = opt(
         "",
-        "parameters that train: name patterns such as 'blocks.*.attn.*', separated by commas, with "
-        "'!' before patterns to exclude; empty or * = all. Frozen parameters have no gradients, "
-        "moments or updates",
+        "trainable parameters: name patterns such as 'blocks.*.attn.*', separated by commas; '!' "
+        "before a pattern excludes; empty or * = all. All other parameters are frozen, without "
+        "gradients and moments",
         later=True,
     )
     frozen_dtype: str = opt(
         "stored",
-        "storage type of frozen matrices and tables; it changes results only by rounding. stored = "
-        "as in their file or checkpoint, else fp32; bf16 and fp16 round values that do not fit, and "
-        "print a note",
+        "storage type of frozen matrices and embeddings; stored = the type in their file or "
+        "checkpoint, else fp32. bf16 and fp16 print a note if they round values; only this rounding "
+        "changes results",
         choices=("stored", "fp32", "bf16", "fp16"),
         later=True,
     )
     epochs: int = opt(
         0,
-        "length of the training in passes over the data, instead of train.steps, with a validation "
-        "and a save after each pass; 0 = use train.steps",
+        "length of the training in passes over the data, with a validation and a save after each "
+        "pass; 0 = use train.steps",
         "epochs",
         low=0,
         later=True,
@@ -212,11 +218,11 @@ class TrainConfig:
     to_data_end: bool = opt(
         False,
         "end after the last whole batch of data.epochs passes, even if train.steps is larger; the "
-        "schedule keeps its length",
+        "schedule does not become shorter",
         free=True,
         later=True,
     )
-    profile: str = opt("", "FROM:TO: write a trace of the steps after FROM up to TO; empty = none", free=True)
+    profile: str = opt("", "FROM:TO = write a trace of the steps FROM + 1 to TO; empty = none", free=True)
     # The same value in logical shards, as earlier versions named and measured it.
     micro_batch: InitVar[int] = -1
 

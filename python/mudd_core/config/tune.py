@@ -16,8 +16,8 @@ class TuneConfig:
 
     method: str = opt(
         "full",
-        "lora: adapters for the frozen weights of start.load_parameters_path; full: all parameters, or those in "
-        "train.trainable; last:N: the last N blocks",
+        "parameters that train: lora = adapters of the frozen weights in start.load_parameters_path; "
+        "full = all, or those in train.trainable; last:N = the last N blocks",
         later=True,
     )
 
@@ -27,16 +27,18 @@ class LoraConfig:
     """Low-rank adapters: a linear layer computes x W + (alpha / rank) (x A) B, with W frozen (Hu et al. 2021)."""
 
     rank: int = opt(16, "rank of the adapters: columns of A and rows of B", "columns", low=1, later=True)
-    alpha: float = opt(32.0, "the adapter's output is multiplied by alpha / rank", low=0.0, later=True)
+    alpha: float = opt(
+        32.0, "scale of the adapters: their output is multiplied by alpha / rank", low=0.0, later=True
+    )
     targets: str = opt(
         ALL,
-        "linear layers with an adapter: all of attention and feed-forward, or names separated by "
-        "commas, such as q,v or blocks.*.attn.*",
+        "linear layers with an adapter; all = every one in attention and feed-forward; or names "
+        "separated by commas, such as q,v or blocks.*.attn.*",
         later=True,
     )
     dropout: float = opt(
         0.0,
-        "dropout probability of the input of A",
+        "dropout probability for the input of A",
         "fraction",
         low=0.0,
         high=1.0,
@@ -44,15 +46,15 @@ class LoraConfig:
     )  # must be below 1; rules.py has the rule
     init: str = opt(
         "default",
-        "initial values: default = A random, B zero; pissa = the largest singular values of W, "
+        "initial values: default = A random, B zero; pissa = the largest singular components of W, "
         "which are subtracted from W",
         choices=("default", "pissa"),
         later=True,
     )
     start_from: str = opt(
         "",
-        "adapters to start from: a run that trained adapters, one of its step folders, or "
-        "safetensors with names of mudd_core; empty = none",
+        "adapters to start from: a run that trained adapters, one of its step folders, or a "
+        "safetensors file with mudd_core's names; empty = none",
         free=True,
         later=True,
     )

@@ -224,7 +224,8 @@ def _parser() -> ToolArguments:
         "--node",
         choices=("host", "rank"),
         default="host",
-        help="rank: every rank acts as a separate node, so that one machine shows the path between nodes",
+        help="rank: every rank acts as a separate node, so that one machine can measure the path between "
+        "nodes",
     )
     parser.add_argument(
         "--largest",

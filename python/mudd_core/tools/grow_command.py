@@ -64,21 +64,24 @@ def _parser() -> ToolArguments:
     p.add_argument(
         "--grow-init",
         choices=("random", "zero_keys", "zero_both"),
-        help="values of the new slots: initial ones (default), keys zero, or keys and values zero",
+        help="new slots have random values (default), zero keys, or zero keys and values",
     )
     p.add_argument(
         "--preserve",
         action="store_true",
-        help="zero_keys with zoom_dim at the old number of slots: the model's outputs do not change",
+        help="use zero_keys, and set zoom_dim to the old number of slots, so that the model's outputs do "
+        "not change",
     )
     p.add_argument(
         "--slot-number",
         type=whole_number(1),
         metavar="N",
-        help="number of leading slots of the source to use; default all",
+        help="use only the first N slots of the source; default: all",
     )
     p.add_argument(
-        "--keep-optimizer", action="store_true", help="keep the moments; moments of new slots are zero"
+        "--keep-optimizer",
+        action="store_true",
+        help="keep the optimizer's moments; moments of new slots are zero",
     )
     p.add_argument("--force", action="store_true", help="allow zero_both, whose new slots can never learn")
     return p

@@ -51,7 +51,7 @@ def config(folder: str) -> dict:
 def test_a_run_trains_and_leaves_hydras_files(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*words, "lr=1e-4", "dataset.streaming=True"]) == 0
     shown = capsys.readouterr()
-    assert "note: dataset.streaming=True: data.cache decides" in shown.err
+    assert "note: dataset.streaming=True: data.cache=full tokenizes" in shown.err
     saved = from_dict(config("out/small"))
     assert (saved.optim.lr, saved.train.batch_size, saved.train.steps) == (1e-4, 4, 3)
     whole = yaml.safe_load(Path("out/small/config.yaml").read_text(encoding="utf-8"))

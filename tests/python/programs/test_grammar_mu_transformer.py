@@ -249,7 +249,7 @@ def test_bad_arguments_end_with_2(words: str, capsys: pytest.CaptureFixture[str]
 
 def test_a_mesh_of_one_and_a_shard_of_one_are_fine() -> None:
     found = resolved("n_mesh_rows=1", "n_mesh_cols=1", "n_ds_shard=1", "force_download=False")
-    assert "force_download=False: nothing is downloaded again" in found.notes
+    assert "force_download=False: files that are on this machine are never downloaded again" in found.notes
 
 
 def test_an_unknown_mode_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -70,12 +70,12 @@ def _planned_or_trained(options: Namespace, words: Sequence[str], asked: Asked, 
 def _parser() -> ToolArguments:
     parser = ToolArguments("tune", __doc__ or "", fields="train.epochs=2")
     parser.add_argument(
-        "--base", required=True, metavar="DIR", help="folder of Hugging Face, or a run, to start from"
+        "--base", required=True, metavar="DIR", help="Hugging Face model folder, or a run, to start from"
     )
     parser.add_argument(
         "--data", required=True, metavar="FILE", help="conversations: jsonl, Parquet or Arrow (docs/data.md)"
     )
-    parser.add_argument("--adapter", metavar="DIR", help="PEFT folder, whose adapters are trained further")
+    parser.add_argument("--adapter", metavar="DIR", help="PEFT folder with adapters to train further")
     parser.add_argument("--workdir", required=True, metavar="DIR", help="work directory of the run")
     parser.add_argument(
         "--plan", action="store_true", help="print the choices, tokens, memory and time; train nothing"
@@ -83,5 +83,5 @@ def _parser() -> ToolArguments:
     for name in JOB_OPTIONS:
         value, text, _ = OPTIONS[name]
         parser.add_argument(name, metavar=value, help=text)
-    parser.add_argument("--verbose", action="store_true", help="print the whole config too")
+    parser.add_argument("--verbose", action="store_true", help="also print the whole config")
     return parser

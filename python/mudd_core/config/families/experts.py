@@ -15,15 +15,15 @@ MOST_CHOSEN = 64  # most experts per token, a limit of the router's kernel
 class ExpertFields(Decoding):
     """Router, capacity and auxiliary losses of SwiGLU experts; a family may override a default."""
 
-    n_expert: int = opt(0, "experts of a layer; 0 = a dense feed-forward part", "experts", low=0)
-    top_k: int = opt(2, "experts per token (top-k)", "experts", low=1)
+    n_expert: int = opt(0, "number of experts per layer; 0 = a dense feed-forward part", "experts", low=0)
+    top_k: int = opt(2, "number of experts per token (top-k)", "experts", low=1)
     capacity_factor: float = opt(
         0.0,
         "largest load of an expert, as a multiple of an even load; further tokens are dropped; 0 or less = never drop",
     )
     capacity_scope: str = opt(
         "sequence",
-        "tokens over which the even load is computed: each sequence, or a logical shard",
+        "tokens over which the even load is computed: each sequence or each logical shard",
         choices=("sequence", "shard"),
     )
     drop_policy: str = opt(
@@ -33,19 +33,21 @@ class ExpertFields(Decoding):
     )
     full_drop: str = opt(
         "passthrough",
-        "result for a token that all its experts drop: its normalised state, or zero",
+        "output for a token that all its experts drop: passthrough = its normalised input; zero = zero",
         choices=("passthrough", "zero"),
     )
     aux_coef: float = opt(0.0, "weight of the load-balancing loss; training only", low=0.0, effect="training")
     aux_form: str = opt(
         "pooled",
-        "balance over all layers together (transformers), or a sum over layers (Megatron-LM)",
+        "load-balancing loss: pooled = one over all layers (transformers); per_layer = a sum over "
+        "layers (Megatron-LM)",
         choices=("pooled", "per_layer"),
         effect="training",
     )
     aux_scope: str = opt(
         "shard",
-        "tokens that the balance loss averages over: each logical shard, or the whole batch in one graph run",
+        "tokens over which the load-balancing loss averages: each logical shard, or the whole batch "
+        "(needs train.micro_batch_size=0)",
         choices=("shard", "batch"),
         effect="training",
     )

@@ -15,15 +15,15 @@ class GPT2Config(HeadSizes):
 
     family: str = opt("gpt2", "model family", choices=("gpt2",))
     max_seq_len: int = opt(0, "number of learned positions; 0 = train.seq_len", "tokens", low=0, high=LONGEST)
-    n_head: int = opt(4, "attention heads", "heads", low=1)
+    n_head: int = opt(4, "number of attention heads", "heads", low=1)
     d_ff: int = opt(1024, "inner width of the feed-forward block", "channels", low=1)
     activation: str = opt(
         "gelu_tanh",
-        "activation of the feed-forward block; gelu_tanh is gelu_new",
+        "activation of the feed-forward block; gelu_tanh is Hugging Face's gelu_new",
         choices=("gelu_tanh", "gelu_erf", "relu", "silu"),
     )
     scale_scores: bool = opt(True, "divide the attention scores by the square root of the head width")
-    scale_by_layer: bool = opt(False, "also divide the scores of block l by l + 1")
+    scale_by_layer: bool = opt(False, "also divide the scores of block l (from 0) by l + 1")
     norm_eps: float = opt(1e-5, "epsilon that LayerNorm adds to the variance", low=0.0)
     tie_embeddings: bool = opt(True, "the head and the embedding share one matrix (tied embeddings)")
     init_std: float = opt(
@@ -31,14 +31,15 @@ class GPT2Config(HeadSizes):
     )
     scale_residual_init: bool = opt(
         False,
-        "matrices that write to the residual stream start at init_std / sqrt(2 n_layer)",
+        "initialize matrices that write to the residual stream with standard deviation init_std / "
+        "sqrt(2 n_layer)",
         later=True,
         effect="start",
     )
 
     embd_dropout: float = opt(
         0.0,
-        "dropout probability of the sum of the embeddings; training only",
+        "dropout probability for the sum of the embeddings; training only",
         low=0.0,
         high=1.0,
         later=True,
@@ -46,7 +47,7 @@ class GPT2Config(HeadSizes):
     )
     attn_dropout: float = opt(
         0.0,
-        "dropout probability of the attention probabilities; training only",
+        "dropout probability for the attention probabilities; training only",
         low=0.0,
         high=1.0,
         later=True,
@@ -54,7 +55,7 @@ class GPT2Config(HeadSizes):
     )
     resid_dropout: float = opt(
         0.0,
-        "dropout probability of the outputs that are added to the residual stream; training only",
+        "dropout probability for outputs that are added to the residual stream; training only",
         low=0.0,
         high=1.0,
         later=True,

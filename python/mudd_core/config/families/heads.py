@@ -25,9 +25,9 @@ class Sizes(Decoding):
     registered_name: ClassVar[str] = ""  # of the class itself, if it is a user's family (register_family)
 
     family: str = opt("", "model family")
-    vocab_size: int = opt(0, "vocabulary of the embedding and head; 0 = from the tokenizer", "tokens", low=0)
+    vocab_size: int = opt(0, "vocabulary size of embedding and head; 0 = the tokenizer's", "tokens", low=0)
     max_seq_len: int = opt(
-        0, "longest sequence the model is built for; 0 = train.seq_len", "tokens", low=0, high=LONGEST
+        0, "longest sequence that the model supports; 0 = train.seq_len", "tokens", low=0, high=LONGEST
     )
     d_model: int = opt(256, "width of the residual stream", "channels", low=1)
     n_layer: int = opt(6, "number of blocks", "blocks", low=1, high=10_000)
@@ -50,8 +50,8 @@ class Sizes(Decoding):
 class HeadSizes(Sizes):
     """Sizes of a model that may have fewer key and value heads than query heads."""
 
-    n_head: int = opt(4, "query heads", "heads", low=1)
-    n_kv_head: int = opt(0, "key and value heads; 0 = n_head", "heads", low=0)
+    n_head: int = opt(4, "number of query heads", "heads", low=1)
+    n_kv_head: int = opt(0, "number of key and value heads; 0 = n_head", "heads", low=0)
     d_head: int = opt(0, "width of a head; 0 = d_model / n_head", "channels", low=0)
 
 

@@ -21,7 +21,7 @@ class _Fields(HeadSizes):
 class MixtralConfig(ExpertFields, _Fields):
     """Mixtral: RMSNorm, rotary positions, grouped key and value heads, SwiGLU experts after a top-k router."""
 
-    n_expert: int = opt(8, "experts of a layer", "experts", low=1)
+    n_expert: int = opt(8, "number of experts per layer", "experts", low=1)
     aux_coef: float = opt(
         0.01, "weight of the load-balancing loss; training only", low=0.0, effect="training"
     )

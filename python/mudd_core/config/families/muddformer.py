@@ -20,14 +20,14 @@ class _Fields(HeadSizes):
     n_layer: int = opt(6, "number of blocks", "blocks", low=1, high=511)
     d_ff: int = opt(
         704,
-        "inner width of the feed-forward part, on average over blocks, or of one expert",
+        "inner width of the feed-forward part (its mean over the blocks with ffn_realloc), or of one expert",
         "channels",
         low=1,
     )
     ffn_realloc: bool = opt(
         True,
-        "inner widths grow from 0.5 d_ff to 1.5 d_ff over the blocks, in multiples of 128; experts "
-        "always have d_ff",
+        "let inner widths grow from 0.5 d_ff to 1.5 d_ff over the blocks, in multiples of 128; "
+        "experts always have width d_ff",
     )
     block: str = opt(
         "llama",
@@ -37,10 +37,12 @@ class _Fields(HeadSizes):
     rope_base: float = opt(10000.0, "RoPE theta, the base of the wavelengths", low=1.0)
     rope_fraction: float = opt(1.0, "fraction of each head that is rotated", "fraction", low=0.0, high=1.0)
     norm_eps: float = opt(1e-6, "epsilon that norms add to the mean square (variance)", low=0.0)
-    qk_norm: bool = opt(False, "RMSNorm of each query and key head with one learned gain, before rotation")
+    qk_norm: bool = opt(
+        False, "apply RMSNorm with a learned gain to each query and key head, before rotation"
+    )
     first_norms: int = opt(
         3,
-        "number of norms for the equal inputs of the first block: 3 (query, key, value) or 1",
+        "norms in the first block, whose q, k and v have the same input: 3 = one for each; 1 = one for all",
         low=1,
         high=3,
     )
@@ -48,37 +50,44 @@ class _Fields(HeadSizes):
     init_std: float = opt(0.006, "standard deviation of the initial matrices", low=0.0, effect="start")
     mix: str = opt(
         "dynamic",
-        "weights of earlier states: computed per token, learned constants, or no mixing",
+        "mixing weights of earlier states: dynamic = computed per token; static = learned constants; "
+        "none = no mixing",
         choices=("dynamic", "static", "none"),
     )
     streams: str = opt(
         "qkvr",
-        "inputs with a separate mixture, of q, k, v, r in this order (the others read the newest "
-        "state); x = one mixture for all",
+        "inputs with a separate mixture: letters of qkvr in this order; all others read the newest "
+        "state; x = one mixture for all four",
     )
     prenorm: bool = opt(
-        False, "normalise every state before it is mixed, and give the generator's norm a gain"
+        False,
+        "normalise every state before it is mixed, and add a learned gain to the norm of the weight "
+        "generator",
     )
-    postnorm: bool = opt(False, "add the newest state to every mixture, after a norm in the residual stream")
-    last_norm: bool = opt(
-        True, "with postnorm: normalise the mixture for the head, like the mixture for the residual stream"
+    postnorm: bool = opt(
+        False, "add the newest state to every mixture; the mixture of the r stream is first normalised"
     )
+    last_norm: bool = opt(True, "with postnorm: also normalise the mixture that the head reads")
     activation: str = opt(
         "gelu_tanh",
-        "activation of the weight generator",
+        "activation of the MLP that generates the mixing weights (the weight generator)",
         choices=("gelu_tanh", "gelu_erf", "relu", "silu", "squared_relu"),
     )
-    hidden_round: bool = opt(True, "round generator widths up to a multiple of 64")
-    last_expand: int = opt(4, "width factor of the last generator", "times", low=1)
+    hidden_round: bool = opt(True, "round hidden widths of the weight generators up to a multiple of 64")
+    last_expand: int = opt(4, "factor that widens the weight generator of the last block", "", low=1)
     hidden: str = opt(
         "",
-        "width of each block's generator, e.g. 64,64,128; empty = computed by the rule of the family",
+        "hidden width of each block's weight generator, such as 64,64,128; empty = computed by the "
+        "family's rule",
         "channels",
     )
     dilation: int = opt(1, "mix every N-th earlier state, counted from the newest", "states", low=1)
     period: int = opt(1, "mix only after every N-th block", "blocks", low=1)
     window: int = opt(
-        0, "number of newest states that are mixed with the embedding; 0 = all earlier ones", "states", low=0
+        0,
+        "number of newest states to mix, in addition to the embedding; 0 = all earlier states",
+        "states",
+        low=0,
     )
 
 

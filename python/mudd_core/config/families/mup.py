@@ -54,42 +54,52 @@ class MupConfig(Sizes):
         4.0, "inner width of the feed-forward block divided by d_model; the same for all model sizes", low=0.0
     )
     qk_scale: float = opt(
-        0.0, "factor of the attention scores; muP needs 1 / d_head; 0 = 1/128, for d_head 128", low=0.0
+        0.0, "factor of the attention scores; muP needs 1 / d_head; 0 = 1/128, only with d_head=128", low=0.0
     )
-    kv_mqa: bool = opt(False, "one key and value head for all queries")
-    rotary_base: float = opt(10000.0, "RoPE theta, the base of the wavelengths; 0 = no positions", low=0.0)
+    kv_mqa: bool = opt(False, "multi-query attention: one key and value head for all query heads")
+    rotary_base: float = opt(
+        10000.0, "RoPE theta, the base of the wavelengths; 0 = no position encoding", low=0.0
+    )
     attn_act_name: str = opt(
         "softmax",
-        "activation of the scores; results of a norm_ activation are divided by their sum, others "
-        "by max_seq_len",
+        "activation of the attention scores; norm_sqrelu and norm_elu divide its results by their "
+        "sum, sqrelu and elu by max_seq_len",
         choices=("softmax", "sqrelu", "elu", "norm_sqrelu", "norm_elu"),
     )
     ff_act_name: str = opt(
         "relu",
-        "activation of the feed-forward block; swiglu has a gate",
+        "activation of the feed-forward block; swiglu adds a gate matrix",
         choices=("swiglu", *FUSED, *POINTWISE),
     )
-    q_init: str = opt("vs", "initial queries: d_model^-1/2, or zero", choices=("vs", "zero"), effect="start")
+    q_init: str = opt(
+        "vs",
+        "initial query matrix: vs = standard deviation d_model^-1/2; zero = zero",
+        choices=("vs", "zero"),
+        effect="start",
+    )
     r_init: str = opt(
         "vs",
-        "initial matrices that end a block: fan-in^-1/2, or zero",
+        "initial output matrices of attention and feed-forward: vs = standard deviation fan-in^-1/2; "
+        "zero = zero",
         choices=("vs", "zero"),
         effect="start",
     )
     u_init: str = opt(
         "mup",
-        "initial head: mup 1/d_model, sp d_model^-1/2, or zero",
+        "initial head: mup = standard deviation 1/d_model; sp = d_model^-1/2; zero = zero",
         choices=("mup", "sp", "zero"),
         effect="start",
     )
-    e_norm: bool = opt(False, "RMSNorm of the embedding")
-    qk_norm: bool = opt(False, "RMSNorm of each query and key head, before rotation")
+    e_norm: bool = opt(False, "apply RMSNorm to the embedding")
+    qk_norm: bool = opt(False, "apply RMSNorm to each query and key head, before rotation")
     norm_eps: float = opt(1e-5, "epsilon that RMSNorm adds to the mean square", low=0.0)
     norm_gains: bool = opt(False, "learn the gains of norms")
     norm_gains_type: str = opt(
-        "vector", "a gain for every channel, or one for all", choices=("vector", "scalar")
+        "vector",
+        "gains of a norm: vector = one per channel; scalar = one for all channels",
+        choices=("vector", "scalar"),
     )
-    proj_biases: bool = opt(False, "projections have biases")
+    proj_biases: bool = opt(False, "add biases to all projections")
 
     @property
     def n_head(self) -> int:

@@ -35,40 +35,59 @@ class TokenFormerConfig(Sizes):
     """TokenFormer: projections and feed-forward attend to learned tokens ("slots"); norms have no parameters."""
 
     family: str = opt("tokenformer", "model family", choices=("tokenformer",))
-    n_head: int = opt(4, "attention heads", "heads", low=1)
+    n_head: int = opt(4, "number of attention heads", "heads", low=1)
     d_head: int = opt(0, "width of a head; 0 = d_model / n_head", "channels", low=0)
     block: str = opt(
         "pattention",
-        "pattention, or dense = the baseline of gpt2.yml (matrices with biases, LayerNorms with parameters)",
+        "pattention = projections attend to slots; dense = the baseline of gpt2.yml (matrices with "
+        "biases, LayerNorms with parameters)",
         choices=("pattention", "dense"),
     )
-    slot_num: int = opt(192, "number of key and value parameter tokens of each of q, k, v", "slots", low=1)
-    proj_slot_num: int = opt(0, "parameter tokens of the output projection; 0 = slot_num", "slots", low=0)
-    ffn_slot_num: int = opt(0, "parameter tokens of the feed-forward block; 0 = 4 slot_num", "slots", low=0)
+    slot_num: int = opt(
+        192,
+        "number of parameter tokens (a key and a value each) in each of the projections q, k and v",
+        "slots",
+        low=1,
+    )
+    proj_slot_num: int = opt(
+        0, "number of parameter tokens in the output projection; 0 = slot_num", "slots", low=0
+    )
+    ffn_slot_num: int = opt(
+        0, "number of parameter tokens in the feed-forward block; 0 = 4 slot_num", "slots", low=0
+    )
     normalize_type: str = opt(
-        "l2_norm_gelu", "function that is applied to the scores of the slots", choices=SLOT_NORMS
+        "l2_norm_gelu",
+        "function that is applied to the scores of the slots, in place of softmax in attention",
+        choices=SLOT_NORMS,
     )
     gelu: str = opt(
-        "tanh", "form of gelu on the scores: tanh = JAX program, erf = NeoX", choices=("tanh", "erf")
+        "tanh",
+        "gelu of the scores: tanh = approximation, as in the JAX program; erf = exact, as in the "
+        "NeoX program",
+        choices=("tanh", "erf"),
     )
     slot_eps: float = opt(
-        -1.0, "epsilon added to the norm of the scores; -1 = as in the JAX program, NeoX has 0", low=-1.0
+        -1.0,
+        "epsilon that is added to the norm of the scores; -1 = the JAX program's value; the NeoX "
+        "program has 0",
+        low=-1.0,
     )
     zoom_dim: float = opt(
         0.0,
-        "square of the scale of the scores (feed-forward: 4 zoom_dim); 0 = the number of slots",
+        "scores are scaled by sqrt(zoom_dim), in the feed-forward by sqrt(4 zoom_dim); 0 = by "
+        "sqrt(number of slots)",
         "slots",
         low=0.0,
     )
-    qkv_scale_factor: float = opt(1.0, "multiplies the activated scores of q, k, v")
-    proj_scale_factor: float = opt(1.0, "multiplies the activated scores of the output projection")
-    ffn_scale_factor: float = opt(1.0, "multiplies the activated scores of the feed-forward")
-    qkv_bias: bool = opt(False, "biases on keys and values of q, k, v")
-    proj_bias: bool = opt(False, "biases on keys and values of the output projection")
-    ffn_bias: bool = opt(False, "biases on keys and values of the feed-forward")
+    qkv_scale_factor: float = opt(1.0, "factor of the activated scores in q, k and v")
+    proj_scale_factor: float = opt(1.0, "factor of the activated scores in the output projection")
+    ffn_scale_factor: float = opt(1.0, "factor of the activated scores in the feed-forward")
+    qkv_bias: bool = opt(False, "add biases to the slots' scores and to the outputs of q, k and v")
+    proj_bias: bool = opt(False, "add biases to the slots' scores and to the output of the output projection")
+    ffn_bias: bool = opt(False, "add biases to the slots' scores and to the output of the feed-forward")
     drop_path: float = opt(
         0.0,
-        "probability that a sample skips a layer's branch in training",
+        "probability that a sequence skips a layer's residual branch; training only",
         "fraction",
         low=0.0,
         high=1.0,
@@ -76,7 +95,7 @@ class TokenFormerConfig(Sizes):
     )
     keep_scores: bool = opt(
         True,
-        "keep the scores for the backward pass; false = recompute them: less memory, the same bits",
+        "store the scores for the backward pass; false = recompute them: less memory, the same bits",
         free=True,
     )
     d_ff: int = opt(0, "dense block: inner width of the feed-forward; 0 = 4 d_model", "channels", low=0)
@@ -87,7 +106,8 @@ class TokenFormerConfig(Sizes):
     )
     positions: str = opt(
         "none",
-        "position encoding: none = the causal mask alone, sinusoidal or learned (added), rotary",
+        "position encoding: none = only the causal mask; sinusoidal and learned = added to the "
+        "embedding; rotary = RoPE",
         choices=("none", "sinusoidal", "learned", "rotary"),
     )
     rope_base: float = opt(10000.0, "rotary: RoPE theta, the base of the wavelengths", low=1.0)
@@ -97,15 +117,16 @@ class TokenFormerConfig(Sizes):
     norm_eps: float = opt(1e-5, "epsilon that LayerNorm adds to the variance", low=0.0)
     gain_offset: float = opt(
         1.0,
-        "constant that is added to the gain of a LayerNorm: 1 = JAX program, 0 = NeoX",
+        "constant that is added to the gain of a LayerNorm: 1 in the JAX program, 0 in the NeoX program",
         low=0.0,
         high=1.0,
     )
     tie_embeddings: bool = opt(True, "the head and the embedding share one matrix (tied embeddings)")
-    normalize_logits: bool = opt(True, "a tied head's logits are divided by the root of d_model")
+    normalize_logits: bool = opt(True, "divide the logits of a tied head by sqrt(d_model)")
     init: str = opt(
         "jax",
-        "initial values: jax = standard deviation 1 / root of fan-in, neox = 0.02 and 2 / (L root d)",
+        "standard deviation of initial values: jax = 1 / sqrt(fan-in); neox = 0.02, and 2 / (n_layer "
+        "sqrt(d_model)) for values of slots",
         choices=("jax", "neox"),
         effect="start",
     )

@@ -57,29 +57,31 @@ class TransformerPPConfig(HeadSizes):
     norm_eps: float = opt(1e-6, "epsilon that RMSNorm adds to the mean square", low=0.0)
     tie_embeddings: bool = opt(False, "the head and the embedding share one matrix (tied embeddings)")
     init_std: float = opt(0.02, "standard deviation of the initial matrices", low=0.0, effect="start")
-    attn_bias: bool = opt(False, "the four projections of attention have biases")
-    mlp_bias: bool = opt(False, "the three projections of the feed-forward block have biases")
-    qkv_bias: bool = opt(False, "queries, keys and values have biases, the output does not", later=True)
+    attn_bias: bool = opt(False, "add biases to the four projections of attention")
+    mlp_bias: bool = opt(False, "add biases to the three projections of the feed-forward block")
+    qkv_bias: bool = opt(False, "add biases to queries, keys and values, but not to the output", later=True)
     qk_norm: bool = opt(
-        False, "RMSNorm of each query and key head with one learned gain, before rotation", later=True
+        False, "apply RMSNorm with a learned gain to each query and key head, before rotation", later=True
     )
     rope_scaling: str = opt(
         "none",
-        "frequencies for long sequences: linear = all divided by rope_factor, llama3 = only the slow ones",
+        "RoPE frequencies for long sequences: linear = divide all by rope_factor; llama3 = divide "
+        "only the slow ones",
         choices=("none", "linear", "llama3"),
         later=True,
     )
-    rope_factor: float = opt(1.0, "divisor of scaled frequencies", low=1.0, later=True)
+    rope_factor: float = opt(1.0, "number by which scaled RoPE frequencies are divided", low=1.0, later=True)
     rope_low_freq: float = opt(
         1.0,
-        "llama3: frequencies with fewer turns than this within rope_original_len tokens are divided",
+        "llama3: divide frequencies with fewer turns than this within rope_original_len tokens by "
+        "rope_factor",
         "turns",
         low=1e-6,
         later=True,
     )
     rope_high_freq: float = opt(
         4.0,
-        "llama3: frequencies with more turns than this within rope_original_len tokens are kept",
+        "llama3: keep frequencies with more turns than this within rope_original_len tokens",
         "turns",
         low=1e-6,
         later=True,
@@ -89,13 +91,13 @@ class TransformerPPConfig(HeadSizes):
     )
     sliding_window: int = opt(
         0,
-        "keys that a query attends to, its own position included; 0 = all earlier keys too",
+        "number of keys to which a query attends, with its own position; 0 = all keys up to it",
         "keys",
         low=0,
         later=True,
     )
     sliding_layers: str = opt(
-        "", "layers with the sliding window, as spans such as 0-3,7; empty = all", "layers", later=True
+        "", "layers with the sliding window, such as 0-3,7; empty = all", "", later=True
     )
 
     def matrix_weights(self) -> int:

@@ -25,16 +25,18 @@ def _flag(name: str, default: str | int, text: str) -> Row:
 
 # The options of the preprocess command, which writes files and sets no field of a config.
 PREPROCESS: tuple[Row, ...] = (
-    _flag("tokenizer_model", "gpt2", "tokenizer: a folder, a tokenizer.json or a name of the hub"),
-    _flag("min_sequence_length", 128, "shortest window that is kept, in tokens, including the reserved ones"),
+    _flag(
+        "tokenizer_model", "gpt2", "tokenizer: a folder, a tokenizer.json or a name on the Hugging Face hub"
+    ),
+    _flag("min_sequence_length", 128, "shortest window to keep, in tokens, with the reserved ones"),
     _flag("max_sequence_length", 256, "length of every sequence, in tokens"),
     _flag("num_special_token_reserved", 2, "tokens of a sequence reserved for BOS and EOS"),
     _flag("ignore_label", -100, "label of a position whose target is padding"),
     _flag("stride", 128, "tokens between the starts of consecutive windows of a document"),
-    _flag("dataset_name", "wikitext", "documents: a file, a folder or a data set of the hub"),
+    _flag("dataset_name", "wikitext", "documents: a file, a folder or a data set of the Hugging Face hub"),
     _flag("dataset_sub_name", "wikitext-103-v1", "configuration of that data set"),
     _flag("dataset_split_type", "test", "split of that data set"),
-    _flag("output_path", "data/wikitext", "prefix of the names of the Parquet files"),
+    _flag("output_path", "data/wikitext", "prefix of the Parquet files' names"),
     _flag("direct_running_mode", "in_memory", "in_memory, multi_threading or multi_processing"),
     _flag("direct_num_workers", 1, "worker processes; 0 = one for each core"),
 )
@@ -71,7 +73,7 @@ def _tracker(name: str, default: str, path: str) -> Row:
         default,
         path,
         "log.wandb",
-        text="setting it turns Weights & Biases on",
+        text="if set, Weights & Biases is on",
         convert=lambda values: {path: str(values[name]), "log.wandb": "online"},
     )
 
@@ -95,10 +97,14 @@ ROWS: tuple[Row, ...] = (
         convert=_train_files,
     ),
     mapped(_G, "eval_dataset_paths", "dataset/wikitext.test**", "data.eval_path"),
-    mapped(_G, "batch_size", 16, "train.batch_size", text="for validation too"),
+    mapped(_G, "batch_size", 16, "train.batch_size", text="validation uses the same batch size"),
     mapped(_G, "random_seed", 0, "train.seed", note=_seed_note),
     mapped(
-        _G, "max_sequence_length", 256, "train.seq_len", text="replaced by the length of the stored sequences"
+        _G,
+        "max_sequence_length",
+        256,
+        "train.seq_len",
+        text="the length of the stored sequences takes precedence",
     ),
     mapped(_G, "num_epochs", 5, "train.epochs"),
     mapped(_G, "learning_rate", 3e-5, "optim.lr"),
@@ -118,7 +124,7 @@ ROWS: tuple[Row, ...] = (
         5000,
         "train.save_every",
         "train.period_start",
-        text="steps are counted from 0",
+        text="the count of steps starts at 0",
         convert=lambda values: {
             "train.save_every": int(str(values["save_frequency"])),
             "train.period_start": 1,
@@ -131,7 +137,7 @@ ROWS: tuple[Row, ...] = (
         None,
         "start.load_parameters_path",
         "start.keep_optimizer",
-        text="weights, optimizer and step",
+        text="restores weights, optimizer state and step",
         convert=lambda values: {
             "start.load_parameters_path": str(values[RESTORED]),
             "start.keep_optimizer": True,

@@ -98,15 +98,28 @@ def _hardware(values: Values) -> str:
 
 
 _RUN = (
-    mapped(NAME, RUN, "", "name", WORKDIR, text=f"the folder below {FOLDER}", convert=_name),
-    mapped(NAME, FOLDER, "", WORKDIR, text="folder of the runs; empty = the current folder"),
-    mapped(NAME, CLASS, "MUDDLlama", "model", text="class whose settings override the yml file"),
-    mapped(NAME, BASE_FILE, "", text="yml file that this one inherits from"),
+    mapped(
+        NAME,
+        RUN,
+        "",
+        "name",
+        WORKDIR,
+        text=f"name of the run, which is its folder in {FOLDER}",
+        convert=_name,
+    ),
+    mapped(NAME, FOLDER, "", WORKDIR, text="folder that contains the runs; empty = the current folder"),
+    mapped(NAME, CLASS, "MUDDLlama", "model", text="model class, whose settings override the yml file"),
+    mapped(NAME, BASE_FILE, "", text="yml file from which this file inherits"),
     Row(
         NAME, "hardware", "tpu", "noted", text="this program trains on CPUs", allowed=("cpu",), note=_hardware
     ),
     noted(NAME, "async_checkpointing", True, "checkpoints are written by the training process itself"),
-    noted(NAME, "remat_policy", "full", "train.recompute=true trades time for memory here; the bits stay"),
+    noted(
+        NAME,
+        "remat_policy",
+        "full",
+        "set train.recompute=true to save memory; the results have the same bits",
+    ),
     noted(NAME, "logits_dot_in_fp32", False, "logits are always summed in fp32"),
     *(
         mapped(
@@ -117,7 +130,8 @@ _RUN = (
             "mesh.fsdp",
             "mesh.expert",
             "mesh.zero",
-            text="all sizes that shard a weight multiply mesh.fsdp, with mesh.zero=3; -1 = all remaining ranks",
+            text="the data sizes multiply to mesh.data, all other sizes to mesh.fsdp; mesh.zero is 3 if "
+            "weights are sharded; -1 = all remaining ranks",
             convert=of_maxtext,
             note=maxtext_note,
         )
@@ -129,7 +143,7 @@ _RUN = (
             NAME,
             axis_key(network, axis),
             1,
-            without(axis, f"{axis_key('ici', 'fsdp')}=-1 uses its ranks"),
+            without(axis, f"{axis_key('ici', 'fsdp')}=-1 uses all ranks"),
             1,
             -1,
         )
@@ -139,16 +153,30 @@ _RUN = (
 )
 
 _DATA = (
-    mapped(NAME, "dataset_path", "", "data.path", text="files, unless dataset_type=grain", convert=_path),
-    mapped(NAME, "grain_train_files", "", "data.path", text="files of dataset_type=grain", convert=_path),
+    mapped(
+        NAME,
+        "dataset_path",
+        "",
+        "data.path",
+        text="training files; with dataset_type=grain, only if grain_train_files is empty",
+        convert=_path,
+    ),
+    mapped(
+        NAME,
+        "grain_train_files",
+        "",
+        "data.path",
+        text="training files of dataset_type=grain; for other types, only if dataset_path is empty",
+        convert=_path,
+    ),
     mapped(NAME, "grain_eval_files", "", "data.eval_path"),
     mapped(
         NAME,
         "eval_split",
         "valid",
         "data.eval_match",
-        text="of dataset_type=pile: files whose path contains this string "
-        "are for validation; no such file, None or empty: training without validation",
+        text="dataset_type=pile: files whose path contains this string are used for validation only; "
+        "None, empty or no such file: no validation",
         convert=_eval_match,
     ),
     mapped(
@@ -156,7 +184,8 @@ _DATA = (
         DATASET,
         "pretrain_4k",
         "data.pipeline",
-        text="pile; megatron (.idx and .bin); grain and hf are pack; c4_mlperf is blocks; synthetic; FILE.py:reader",
+        text="grain and hf: pack; c4_mlperf: blocks; pile, megatron (.idx and .bin files), synthetic and "
+        "FILE.py:reader: the same name",
         convert=lambda values: {"data.pipeline": _pipeline(values)},
     ),
     mapped(NAME, "grain_worker_count", 1, "data.workers"),
@@ -179,14 +208,21 @@ _DATA = (
         "validation sequences keep their order: set eval_shuffle_buffer_size=None",
     ),
     refused(NAME, "packing_train", True, "documents are packed into sequences: set packing_train=True"),
-    mapped(NAME, "iter_file_nums", 20, "data.files_per_group", text="of dataset_type=pile", convert=_groups),
+    mapped(
+        NAME,
+        "iter_file_nums",
+        20,
+        "data.files_per_group",
+        text="used with dataset_type=pile",
+        convert=_groups,
+    ),
     mapped(
         NAME,
         "epoch",
         1,
         "data.epochs",
         "train.to_data_end",
-        text="a run stops at the end of its last epoch",
+        text="passes over the data; the run ends after the last one",
         convert=_epochs,
     ),
     mapped(NAME, "zero_loss", False, "data.zero_loss"),

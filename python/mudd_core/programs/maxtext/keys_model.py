@@ -20,11 +20,11 @@ def _model(name: str, default: Value, field: str, text: str = "") -> Row:
 
 
 MODEL: tuple[Row, ...] = (
-    _model(BLOCK, "llama2", "family", "llama2, tokenformer or gpt3 (the baseline of gpt2.yml)"),
+    _model(BLOCK, "llama2", "family", "llama2, tokenformer, or gpt3 for the baseline in gpt2.yml"),
     _model("base_emb_dim", 4096, "d_model"),
     _model("base_num_query_heads", 32, "n_head"),
     _model("base_num_kv_heads", 32, "n_kv_head"),
-    _model("base_mlp_dim", 5632, "d_ff", "not read with decoder_block=tokenformer, which has slots"),
+    _model("base_mlp_dim", 5632, "d_ff", "ignored with decoder_block=tokenformer, which has slots instead"),
     _model("base_num_decoder_layers", 48, "n_layer"),
     _model("head_dim", 128, "d_head"),
     _model("vocab_size", 152_064, "vocab_size"),
@@ -38,27 +38,33 @@ MODEL: tuple[Row, ...] = (
         "model.n_kv_head",
         "model.d_ff",
         "model.n_layer",
-        text="a power of two: 2 doubles heads and MLP width, 4 the width too, 8 the layers too",
+        text="a power of two: 2 doubles heads and MLP width, 4 also doubles the model width, 8 also the "
+        "layers",
     ),
     _model("logits_via_embedding", False, "tie_embeddings"),
-    _model("normalize_embedding_logits", True, "normalize_logits", "for tied embeddings"),
+    _model("normalize_embedding_logits", True, "normalize_logits", "used with tied embeddings"),
     _model("rope_max_timescale", 500_000, "rope_base"),
     refused(_NAME, "rope_min_timescale", 1, "RoPE wavelengths start at 1: set rope_min_timescale=1"),
     _model("normalization_layer_epsilon", 1e-6, "norm_eps"),
     refused(
         _NAME, "final_logits_soft_cap", None, "logits are not capped: set final_logits_soft_cap=None", 0, 0.0
     ),
-    _model("num_experts", 1, "n_expert", "for decoder_block=llama2; each of width base_mlp_dim; 1 = dense"),
-    _model("num_experts_per_tok", 1, "top_k", "with num_experts above 1"),
+    _model(
+        "num_experts",
+        1,
+        "n_expert",
+        "used with decoder_block=llama2; each expert has width base_mlp_dim; 1 = no experts",
+    ),
+    _model("num_experts_per_tok", 1, "top_k", "used if num_experts is above 1"),
     _model("dense_conn", None, "mix"),
     _model("dynamic_mlp_dim", None, "ffn_realloc"),
     _model("dynamic_dense_type", None, "streams", "qkvm or qkvr"),
     _model("dynamic_dense_act_cls", None, "activation"),
-    _model("dynamic_dense_fix_last_layer", None, "last_norm", "one stream after the last layer"),
+    _model("dynamic_dense_fix_last_layer", None, "last_norm", "True: one stream after the last layer"),
     _model("dynamic_dense_hidden_expand", None, "last_expand"),
     _model("dynamic_dense_hidden_round", None, "hidden_round"),
-    noted(_NAME, "ddw_gen_pattern", None, "all streams are computed together here, whatever the groups"),
-    noted(_NAME, "ddw_gen_chunk_size", None, "it splits sequences to save memory, which is not needed here"),
+    noted(_NAME, "ddw_gen_pattern", None, "all streams are always computed together"),
+    noted(_NAME, "ddw_gen_chunk_size", None, "sequences are never split into chunks"),
     _model("mudd_prenorm", None, "prenorm"),
     _model("mudd_postnorm", None, "postnorm"),
     _model("slot_num", None, "slot_num"),
@@ -70,9 +76,9 @@ MODEL: tuple[Row, ...] = (
     _model("qkv_bias", None, "qkv_bias"),
     _model("proj_bias", None, "proj_bias"),
     _model("ffn_bias", None, "ffn_bias"),
-    _model("drop_path", None, "drop_path", "with enable_dropout"),
-    _model("use_untrainable_positional_embedding", None, "positions", "adds sinusoidal positions"),
-    _model("trainable_position_size", None, "positions", "above 0: adds learned positions"),
+    _model("drop_path", None, "drop_path", "used with enable_dropout=True"),
+    _model("use_untrainable_positional_embedding", None, "positions", "True: add sinusoidal positions"),
+    _model("trainable_position_size", None, "positions", "above 0: add learned positions"),
 )
 
 

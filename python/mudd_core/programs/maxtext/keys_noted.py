@@ -10,7 +10,7 @@ _NAME = "maxtext"
 
 # The default of each key in the program's own files.
 _BY_REASON: Mapping[str, Mapping[str, Value]] = {
-    "attention is always fused and causal here; train.recompute trades its memory for time": {
+    "attention is always fused and causal; set train.recompute=true to save memory": {
         "attention": "dot_product",
         "fused_qkv": False,
         "fused_mlp": False,
@@ -18,7 +18,7 @@ _BY_REASON: Mapping[str, Mapping[str, Value]] = {
         "reshape_q": False,
         "query_chunk_size": 512,
     },
-    "only another block of that program (DCFormer) reads it": {
+    "in the original, only its DCFormer block reads this key": {
         "window_size": None,
         "num_layers_per_block": 1,
         "qk_norm": False,
@@ -31,12 +31,12 @@ _BY_REASON: Mapping[str, Mapping[str, Value]] = {
         "static_proj": False,
         "set_mask_by_eos": False,
     },
-    "experts are never re-allocated or padded here (dropless)": {
+    "experts always run as one grouped GEMM, without padding (dropless)": {
         "megablox": False,
         "moe_matmul": False,
     },
-    "embeddings are looked up here; the results are the same": {"use_iota_embed": False},
-    "checkpoints are written by this program's own rules (docs/checkpoints.md)": {
+    "embeddings are always looked up by index; the results are the same": {"use_iota_embed": False},
+    "mudd_core has its own checkpoint format and options (docs/checkpoints.md)": {
         "enable_single_replica_ckpt_restoring": False,
         "enable_background_delete": True,
         "load_ocdbt": True,
@@ -48,7 +48,7 @@ _BY_REASON: Mapping[str, Mapping[str, Value]] = {
         "enable_checkpoint_cloud_logger": False,
         "enable_checkpoint_standard_logger": False,
     },
-    "logs and the config are in the run's folder, also in a bucket (base_output_directory=gs://...)": {
+    "logs and the config are in the run's folder, which base_output_directory=gs://... puts into a bucket": {
         "gcs_metrics": False,
         "save_config_to_gcs": False,
         "enable_goodput_recording": False,
@@ -57,7 +57,7 @@ _BY_REASON: Mapping[str, Mapping[str, Value]] = {
         "vertex_tensorboard_region": "",
         "prometheus_port": 0,
     },
-    "train.profile=FROM:TO writes a trace here": {
+    "set train.profile=FROM:TO to write a trace": {
         "profiler": "",
         "upload_all_profiler_results": False,
         "skip_first_n_steps_for_profiler": 1,
@@ -65,20 +65,23 @@ _BY_REASON: Mapping[str, Mapping[str, Value]] = {
         "enable_jax_profiler": False,
         "jax_profiler_port": 9999,
     },
-    "an error prints its own place here": {
+    "error messages always contain their place in the code": {
         "collect_stack_trace": False,
         "stack_trace_to_cloud": False,
         "stack_trace_interval_seconds": 600,
         "max_checkify": False,
     },
-    "nothing is compiled ahead of time here": {
+    "models are never compiled": {
         "compile_topology": "",
         "compile_topology_num_slices": -1,
         "compiled_trainstep_file": "",
         "jax_cache_dir": "~/jax_cache",
     },
-    "layers are never stacked here; the results are the same": {"scan_layers": True, "param_scan_axis": 1},
-    "weights are not sharded by named axes here; --ranks=N trains with N processes": {
+    "the weights of layers are never stacked; the results are the same": {
+        "scan_layers": True,
+        "param_scan_axis": 1,
+    },
+    "the mesh has no named axes and no stages; --ranks=N trains with N processes": {
         "mesh_axes": [],
         "logical_axis_rules": [],
         "data_sharding": [],
@@ -91,23 +94,23 @@ _BY_REASON: Mapping[str, Mapping[str, Value]] = {
         "scan_pipeline_iterations": True,
     },
     "every process reads its own part of the data": {"expansion_factor_real_data": -1},
-    "only that program's training of a tokenizer reads it": {"max_corpus_chars": 10_000_000},
-    "every validation starts at its first batch": {"reset_for_eval": True},
-    "dataset_type=tfds is not here; files are named by dataset_path or grain_train_files": {
+    "in the original, only the training of a tokenizer reads this key": {"max_corpus_chars": 10_000_000},
+    "every validation starts at the first batch": {"reset_for_eval": True},
+    "dataset_type=tfds is not supported; set dataset_path or grain_train_files": {
         "dataset_name": "c4/en:3.0.1",
         "eval_dataset_name": "c4/en:3.0.1",
         "my_train_data": "",
         "my_eval_data": "",
     },
-    "dataset_type=hf reads dataset_path here, and grain_eval_files for validation": {
+    "dataset_type=hf trains on dataset_path and validates on grain_eval_files": {
         "hf_path": "",
         "hf_data_dir": "",
         "hf_train_files": "",
         "hf_eval_split": "",
         "hf_eval_files": "",
     },
-    "HF_TOKEN in the environment is used where hub.online is true": {"hf_access_token": ""},
-    "text is written by the command sample here": {
+    "with hub.online=true, the environment variable HF_TOKEN is used": {"hf_access_token": ""},
+    "launch.py sample generates text": {
         "max_prefill_predict_length": 64,
         "prompt": "I love to",
         "load_from_prefill_dir": False,
@@ -128,7 +131,7 @@ _BY_REASON: Mapping[str, Mapping[str, Value]] = {
         "kv_quant_axis": "heads_and_dkv",
         "kv_quant_dtype": "int8",
     },
-    "checkpoints of quantized weights are neither read nor written here": {
+    "quantized checkpoints are neither read nor written": {
         "checkpoint_is_quantized": False,
         "save_quantized_params_path": "",
         "quantization_local_shard_count": -1,
@@ -142,6 +145,6 @@ NOTED: tuple[Row, ...] = (
         _NAME,
         "training_num_batches_to_skip",
         None,
-        "a resumed run finds its batch itself: set training_num_batches_to_skip=None",
+        "a resumed run continues with its next batch: set training_num_batches_to_skip=None",
     ),
 )

@@ -23,7 +23,7 @@ _RUN = (
         "hydra.run.dir",
         "/tmp/moe_trial",
         WORKDIR,
-        text="folder of .hydra; run_dir",
+        text="folder of Hydra's .hydra files; by default run_dir",
         convert=values.nothing,
     ),
     mapped(_G, "seed", 0, "train.seed", "data.seed", convert=values.seeds),
@@ -32,10 +32,17 @@ _RUN = (
         "log_frequency",
         1,
         "train.log_every",
-        text="the MLPerf log and the target use validations at steps that it divides",
+        text="the MLPerf log and target_eval_loss use validations at multiples of this number of steps",
         convert=values.whole("log_frequency", "train.log_every"),
     ),
-    mapped(_G, "xla_profile_step", -1, "train.profile", text="n: n:n+1", convert=values.profile),
+    mapped(
+        _G,
+        "xla_profile_step",
+        -1,
+        "train.profile",
+        text="n: trace step n (n:n+1); -1: no trace",
+        convert=values.profile,
+    ),
     mapped(
         _G,
         "cache_local_dir",
@@ -51,14 +58,17 @@ _RUN = (
         convert=values.text("checkpoint_manager_path", "start.load_parameters_path"),
     ),
     noted(_G, "local_compile_cache_dir", "/tmp/moe_trial", "nothing is compiled at run time"),
-    noted(_G, "config_path", None, "an unused key of the experiments; model.config_path is read"),
-    noted(_G, "dry_run", False, "--plan prints the memory that a run needs and trains nothing"),
+    noted(
+        _G, "config_path", None, "the original never reads this key of its experiments; set model.config_path"
+    ),
+    noted(_G, "dry_run", False, "use --plan, which prints the memory of a run and trains nothing"),
     mapped(
         _G,
         "tensor_parallelism",
         1,
         "mesh.zero",
-        text="above 1: mesh.zero=3 over all ranks; tensor parallelism is not built",
+        text="above 1: mesh.zero=3 shards the weights across all ranks; tensor parallelism is not "
+        "implemented",
         convert=of_tensor,
         note=lambda values: note("tensor_parallelism", of_tensor(values), tensor=True),
     ),
@@ -68,7 +78,7 @@ _RUN = (
         for name in ("pipeline", "virtual_pipeline")
     ),
 )
-_BATCH = "global = per device times --devices unless it is set"
+_BATCH = "if the global batch size is not set, it is this value times --devices"
 _TRAINING = (
     mapped(_G, DEVICE_BATCH, 1, "train.batch_size", text=_BATCH, convert=values.batch),
     mapped(_G, GLOBAL_BATCH, 1, "train.batch_size", "train.logical_shards", convert=values.batch),
@@ -78,7 +88,7 @@ _TRAINING = (
         1,
         "train.micro_batch_size",
         "loss.normalize",
-        text="must divide the batch; above 1 loss.normalize=micro_mean",
+        text="must divide the batch; above 1: loss.normalize=micro_mean",
         convert=values.accumulation,
     ),
     mapped(_G, LENGTH, 512, "train.seq_len", convert=values.whole(LENGTH, "train.seq_len")),
@@ -89,7 +99,7 @@ _TRAINING = (
         "ADAMW_TORCH_XLA",
         "optim.name",
         "optim.momentum",
-        text="ADAMW_TORCH_XLA and AdamW: adamw; SGD",
+        text="ADAMW_TORCH_XLA and AdamW: adamw; SGD: sgd without momentum",
         convert=values.optimizer,
     ),
     mapped(_G, "lr", 2e-5, "optim.lr", convert=values.real("lr", "optim.lr")),
@@ -106,11 +116,11 @@ _TRAINING = (
         "full_precision",
         False,
         "noted",
-        text="matmuls have the precision of model.dtype, which must be float32 for true",
+        text="model.dtype sets the precision of matmuls; true is accepted only with model.dtype=float32",
         note=values.full_precision,
     ),
-    mapped(_G, "shuffle", True, "data.shuffle", text="on or off", convert=values.shuffle),
-    refused(_G, "pad_token_id", -100, "padding is id 0 and never a target"),
+    mapped(_G, "shuffle", True, "data.shuffle", text="true: on; false: off", convert=values.shuffle),
+    refused(_G, "pad_token_id", -100, "padding always has id 0 and is never a target"),
     mapped(
         _G,
         "sched.name",
@@ -125,7 +135,7 @@ _TRAINING = (
         "sched.max_steps",
         10,
         "optim.schedule_steps",
-        text="0 if equal to max_steps",
+        text="length of the schedule; 0 (= train.steps) if it equals max_steps",
         convert=values.schedule_length,
     ),
     mapped(
@@ -134,7 +144,7 @@ _TRAINING = (
         0.25,
         "optim.warmup_steps",
         "log.mllog_warmup",
-        text="int(warmup_ratio x sched.max_steps)",
+        text="warmup_steps = int(warmup_ratio x sched.max_steps)",
         convert=values.warmup_ratio,
     ),
     mapped(
@@ -142,11 +152,18 @@ _TRAINING = (
         "sched.warmup_steps",
         None,
         "optim.warmup_steps",
-        text="in place of warmup_ratio",
+        text="used instead of sched.warmup_ratio",
         convert=values.warmup_steps,
     ),
-    mapped(_G, "sched.min_lr", 2e-6, "optim.final_lr_ratio", text="min_lr / lr", convert=values.lowest_rate),
-    noted(_G, "sched.hold_steps", 10000000000000, "the rate is constant to the end"),
+    mapped(
+        _G,
+        "sched.min_lr",
+        2e-6,
+        "optim.final_lr_ratio",
+        text="final_lr_ratio = min_lr / lr",
+        convert=values.lowest_rate,
+    ),
+    noted(_G, "sched.hold_steps", 10000000000000, "the learning rate stays constant to the end"),
 )
 _EVALUATION = (
     mapped(
@@ -169,7 +186,7 @@ _EVALUATION = (
         "eval_frequency",
         -1,
         "train.eval_every",
-        text="-1: ceil(24576 x 2048 / (max_length x global batch))",
+        text="steps between validations; -1: ceil(24576 x 2048 / (max_length x global batch))",
         convert=values.evaluation_period,
     ),
     mapped(
@@ -177,7 +194,7 @@ _EVALUATION = (
         "n_eval_examples",
         None,
         "eval.documents",
-        text="with dataset=c4_mlperf; null and 0: all",
+        text="used with dataset=c4_mlperf; null and 0: all documents",
         convert=values.documents,
         note=values.documents_note,
     ),
@@ -193,13 +210,20 @@ _EVALUATION = (
     ),
 )
 _GROUPS = (
-    mapped(_G, "model", "blank_model", *SHAPE_FIELDS, text="a group: model=OPTION", convert=values.nothing),
+    mapped(
+        _G,
+        "model",
+        "blank_model",
+        *SHAPE_FIELDS,
+        text="Hydra config group: model=OPTION",
+        convert=values.nothing,
+    ),
     mapped(
         _G,
         "sched",
         "WarmupHoldPolicy",
         "optim.schedule",
-        text="a group: sched=OPTION",
+        text="Hydra config group: sched=OPTION",
         convert=values.schedule,
     ),
     mapped(
@@ -208,10 +232,10 @@ _GROUPS = (
         "c4_mlperf",
         "data.pipeline",
         "data.dataset",
-        text="a group: dataset=OPTION",
+        text="Hydra config group: dataset=OPTION",
         convert=values.dataset,
     ),
-    mapped(_G, "experiment", None, text="a group: +experiment=OPTION", convert=values.nothing),
+    mapped(_G, "experiment", None, text="Hydra config group: +experiment=OPTION", convert=values.nothing),
 )
 
 ROWS: tuple[Row, ...] = (*_GROUPS, *_RUN, *_TRAINING, *_EVALUATION, *MODEL, *DATA)

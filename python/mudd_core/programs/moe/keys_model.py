@@ -11,14 +11,14 @@ SHAPE, NAME, RANDOM = "model.config_path", "model.name_or_path", "model.random_i
 
 SHAPE_FIELDS = ("model.family", "model.d_model", "model.n_layer")
 MODEL = (
-    mapped(_G, SHAPE, None, *SHAPE_FIELDS, text="a config.json", convert=values.nothing),
+    mapped(_G, SHAPE, None, *SHAPE_FIELDS, text="path of the model's config.json", convert=values.nothing),
     mapped(
         _G,
         NAME,
         "mistralai/Mixtral-8x7B-v0.1",
         "data.tokenizer",
         *SHAPE_FIELDS,
-        text="the tokenizer; without model.config_path the shape and the weights too",
+        text="sets the tokenizer; without model.config_path also the sizes and weights of the model",
         convert=values.text(NAME, "data.tokenizer"),
     ),
     mapped(
@@ -26,7 +26,7 @@ MODEL = (
         RANDOM,
         False,
         "start.load_parameters_path",
-        text="true: no weights of name_or_path",
+        text="true: do not load the weights of model.name_or_path",
         convert=values.nothing,
     ),
     mapped(_G, "model.capacity_factor", 0, "model.capacity_factor", convert=values.capacity),
@@ -38,16 +38,16 @@ MODEL = (
         text="weights and moments stay fp32",
         convert=values.precision,
     ),
-    noted(_G, "model.max_sequence_length", 512, "max_length sets it"),
+    noted(_G, "model.max_sequence_length", 512, "max_length sets the sequence length"),
     noted(_G, "model.flash_attention", True, "attention is always fused"),
     noted(
         _G,
         "model.fsdp_config.fsdp_transformer_layer_cls_to_wrap",
         ["MixtralDecoderLayer"],
-        "nothing is wrapped",
+        "layers are not wrapped for FSDP",
     ),
-    noted(_G, "model.fsdp_config.min_num_params", 0, "nothing is wrapped"),
-    noted(_G, "model.fsdp_config.xla_fsdp_grad_ckpt", True, "train.recompute=true saves memory here"),
+    noted(_G, "model.fsdp_config.min_num_params", 0, "layers are not wrapped for FSDP"),
+    noted(_G, "model.fsdp_config.xla_fsdp_grad_ckpt", True, "set train.recompute=true to save memory"),
 )
 DATA = (
     mapped(
@@ -56,7 +56,7 @@ DATA = (
         "c4_mlperf",
         "data.pipeline",
         "data.dataset",
-        text="c4_mlperf: blocks of the two folders; else a dataset of the hub",
+        text="c4_mlperf: the files in the two folders below; another name: a dataset of the Hugging Face hub",
         convert=values.dataset,
     ),
     mapped(
@@ -83,7 +83,17 @@ DATA = (
         "data.buffer",
         convert=values.whole("dataset.shuffle_buffer_size", "data.buffer"),
     ),
-    noted(_G, "dataset.streaming", True, "data.cache decides whether the data are tokenized first"),
-    noted(_G, "dataset.num_proc", 1, "data.workers decides how many processes tokenize ahead"),
-    noted(_G, "dataset.load_from_cache_file", True, "a token cache is used if it fits"),
+    noted(
+        _G,
+        "dataset.streaming",
+        True,
+        "data.cache=full tokenizes the data first, data.cache=stream during training",
+    ),
+    noted(_G, "dataset.num_proc", 1, "data.workers sets the number of processes that tokenize ahead"),
+    noted(
+        _G,
+        "dataset.load_from_cache_file",
+        True,
+        "an existing token cache is always used if it matches the data and tokenizer",
+    ),
 )

@@ -11,7 +11,7 @@ from mudd_core.programs.mu_transformer import keys_values as values
 from mudd_core.programs.row import COMMAND, WORKDIR, Row, mapped, noted, refused
 
 _G = "mu_transformer"
-_CUT = "rows x cols ranks with mesh.zero=3; from a config file: as many as are started"
+_CUT = "as a flag: n_mesh_rows x n_mesh_cols ranks with mesh.zero=3; in a config file: all started ranks"
 
 
 def _same(name: str, default: Scalar, path: str, text: str = "") -> Row:
@@ -30,17 +30,27 @@ def _model() -> tuple[Row, ...]:
     return tuple(_same(name, defaults[name], f"model.{name}") for name in named)
 
 
-_OLD = "name before April 2024"
+_OLD = "name of ff_act_name before April 2024"
 _SHAPE = (
     *_model(),
     mapped(_G, "ff_act_name", "relu", "model.ff_act_name", convert=values.new_activation),
     mapped(_G, "act_name", None, "model.ff_act_name", text=_OLD, convert=values.old_activation),
     mapped(
-        _G, "act_square", False, "model.ff_act_name", text=f"{_OLD}; relu only", convert=values.old_activation
+        _G,
+        "act_square",
+        False,
+        "model.ff_act_name",
+        text="before April 2024; true: squared relu, with act_name=relu",
+        convert=values.old_activation,
     ),
     mapped(_G, "dtype", "bfloat16", "train.precision", text="float32 or bfloat16", convert=values.precision),
-    noted(_G, "model_size", None, "only a name; d_model and n_layer set the size"),
-    refused(_G, "param_dtype", "float32", "weights and moments are fp32; dtype sets the type of activations"),
+    noted(_G, "model_size", None, "this is only a name; d_model and n_layer set the size"),
+    refused(
+        _G,
+        "param_dtype",
+        "float32",
+        "weights and moments are always fp32; dtype sets the type of activations",
+    ),
 )
 _TRAINING = (
     mapped(
@@ -49,7 +59,7 @@ _TRAINING = (
         2**18,
         "train.batch_size",
         "train.logical_shards",
-        text="divided by sequence_len, which must divide it",
+        text="batch_size = tokens_per_global_batch / sequence_len, which must be an integer",
         convert=values.batch,
     ),
     mapped(
@@ -68,7 +78,8 @@ _TRAINING = (
         "train.batch_size",
         "train.steps",
         "data.held_batch",
-        text="multiplies the batch by k and divides steps and periods by k; the held-out documents stay the same",
+        text="k multiplies the batch by k and divides steps and periods by k; the held-out documents stay "
+        "the same",
         convert=values.accumulation,
         note=values.accumulation_note,
     ),
@@ -79,7 +90,7 @@ _TRAINING = (
         0,
         "train.steps",
         "optim.schedule_steps",
-        text="steps after the schedule, at its last rate",
+        text="more steps after the schedule, at its last learning rate",
         convert=values.lengths,
     ),
     mapped(_G, "n_warmup_step", 10000, "optim.warmup_steps", convert=values.lengths),
@@ -91,7 +102,7 @@ _TRAINING = (
         "no_checkpoint",
         False,
         "train.save",
-        text="negated",
+        text="true: train.save=false",
         convert=lambda keys: {"train.save": not keys["no_checkpoint"]},
     ),
     _same("lr_base", 1.0, "optim.lr"),
@@ -119,7 +130,7 @@ _TRAINING = (
         "is_sweep",
         False,
         COMMAND,
-        text="training ends with sweep.tsv and done.txt; a finished run is skipped",
+        text="true: write sweep.tsv and done.txt at the end of training; skip a finished run",
     ),
 )
 _DATA = (
@@ -143,7 +154,7 @@ _DATA = (
     _same("hfds_datacol", "text", "data.column"),
     _same("hfds_buffer_size", 512, "data.buffer"),
     refused(_G, "n_ds_shard", 0, "one process reads all of the data", 1),
-    noted(_G, "force_download", True, "nothing is downloaded again"),
+    noted(_G, "force_download", True, "files that are on this machine are never downloaded again"),
 )
 _LOGS = (
     _same("sow_intermediates", False, "log.activations", "mean size of every activation in each log record"),
@@ -156,13 +167,20 @@ _LOGS = (
         "sample.top_k",
         "sample.top_p",
         "sample.window",
-        text="nucleus, topk or temp; only the chosen method is active",
+        text="nucleus, topk or temp; the settings of the other two methods are ignored",
         convert=run.sampling,
     ),
     mapped(_G, "sampling_nucleus", 0.8, "sample.top_p", convert=run.sampling),
-    mapped(_G, "sampling_topk", 20, "sample.top_k", text="with sampling_method=topk", convert=run.sampling),
     mapped(
-        _G, "sampling_temp", 0.1, "sample.temperature", text="with sampling_method=temp", convert=run.sampling
+        _G, "sampling_topk", 20, "sample.top_k", text="used with sampling_method=topk", convert=run.sampling
+    ),
+    mapped(
+        _G,
+        "sampling_temp",
+        0.1,
+        "sample.temperature",
+        text="used with sampling_method=temp",
+        convert=run.sampling,
     ),
     mapped(_G, "sampling_max_len", 1024, "sample.max_tokens", convert=run.sampling),
     mapped(
@@ -185,12 +203,12 @@ _FLAGS = (
         "rng_fold",
         False,
         "train.seed",
-        text="folds tokens_per_global_batch, n_pretrain_step, d_model and n_layer into it",
+        text="true: mix tokens_per_global_batch, n_pretrain_step, d_model and n_layer into the seed",
         convert=run.seed,
     ),
-    mapped(_G, "experiment_group", "default", WORKDIR, text="part of the run name"),
-    mapped(_G, "load_suffix", "", WORKDIR, text="appended to the name of the run that is read"),
-    mapped(_G, "save_suffix", "", WORKDIR, text="appended to the name of the run that is written"),
+    mapped(_G, "experiment_group", "default", WORKDIR, text="part of the run's folder name"),
+    mapped(_G, "load_suffix", "", WORKDIR, text="end of the folder name of the run to read"),
+    mapped(_G, "save_suffix", "", WORKDIR, text="end of the folder name of the run to write"),
     mapped(_G, "wb_enabled", False, "log.wandb", text="true: online", convert=values.tracker),
     mapped(_G, "wb_run", None, "log.wandb_run", "log.wandb", convert=values.tracker),
 )

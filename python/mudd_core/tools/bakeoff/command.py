@@ -134,12 +134,17 @@ def _parser() -> ToolArguments:
         default=next(iter(EQUAL)),
         choices=EQUAL,
         metavar="WHAT",
-        help="quantity that is equal: parameters (default; equal tokens too) or flops",
+        help="quantity that is equal for all models: parameters (default; tokens are equal too) or flops",
     )
     parser.add_argument(
         "--tokens", default="2097152", metavar="N", help="training tokens per run (default 2,097,152)"
     )
-    parser.add_argument("--seeds", default="3", metavar="N", help="runs of each model (default 3)")
+    parser.add_argument(
+        "--seeds",
+        default="3",
+        metavar="N",
+        help="number of runs per model, each with another seed (default 3)",
+    )
     parser.add_argument(
         "--out", default="", metavar="DIR", help="output folder (default runs/bakeoff-<preset>)"
     )

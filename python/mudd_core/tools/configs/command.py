@@ -32,7 +32,7 @@ def main(words: Sequence[str]) -> int:
     """Run the command; return the exit code."""
     parser = ToolArguments("configs", __doc__ or "")
     parser.add_argument(
-        "word", nargs="?", default="", metavar="NAME", help="list the configs of this kind alone"
+        "word", nargs="?", default="", metavar="NAME", help="list only the configs of this kind"
     )
     word = parser.options(words).word
     abouts = list_configs()

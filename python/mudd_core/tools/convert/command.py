@@ -83,25 +83,32 @@ def main(words: Sequence[str]) -> int:
 def _parser() -> ToolArguments:
     parser = ToolArguments("data convert", __doc__ or "")
     parser.add_argument(
-        "--from", "--input_pattern", dest="source", required=True, metavar="PATH", help="files"
+        "--from",
+        "--input_pattern",
+        dest="source",
+        required=True,
+        metavar="PATH",
+        help="input files, folder or glob",
     )
     parser.add_argument(
-        "--to", "--output_path", dest="target", required=True, metavar="DIR", help="folder of the output"
+        "--to", "--output_path", dest="target", required=True, metavar="DIR", help="output folder"
     )
-    parser.add_argument("--format", choices=TARGETS, help="format of the output; default by the input")
+    parser.add_argument(
+        "--format", choices=TARGETS, help="output format; default: chosen by the input format"
+    )
     parser.add_argument(
         "--shards",
         type=whole_number(0),
         default=0,
         metavar="N",
-        help="output files per split; default as the input",
+        help="number of output files per split; default: as many as the input has",
     )
     parser.add_argument(
         "--split-valid",
         type=fraction,
         default=0.0,
         metavar="P",
-        help="fraction held out for validation, by a hash",
+        help="fraction of the documents for validation, selected by a hash",
     )
     parser.add_argument("--column", default="text", metavar="NAME", help="column that contains the text")
     parser.add_argument("--tokenizer", default="", metavar="NAME", help="tokenizer for --format=megatron")
@@ -110,7 +117,7 @@ def _parser() -> ToolArguments:
         type=whole_number(2),
         default=2049,
         metavar="N",
-        help="ids per record, if records contain ids",
+        help="token ids per record, if records contain token ids",
     )
     return parser
 

@@ -113,12 +113,14 @@ def _parser() -> ToolArguments:
     from mudd_core.interop import systems
 
     p = ToolArguments("export", _TEXT, fields="data.cache_dir=DIR", run="--workdir")
-    p.add_argument("--workdir", metavar="DIR", help="the run: its newest checkpoint is exported")
+    p.add_argument(
+        "--workdir", metavar="DIR", help="work directory of the run; its newest checkpoint is exported"
+    )
     p.add_argument(
         "--config", metavar="FILE", help="instead of --workdir: config of a run in its default folder"
     )
-    p.add_argument("--to", required=True, metavar="FOLDER", help="the new folder")
-    p.add_argument("--force", action="store_true", help="replace the folder if an export wrote it")
+    p.add_argument("--to", required=True, metavar="FOLDER", help="folder to create")
+    p.add_argument("--force", action="store_true", help="replace the folder if an earlier export wrote it")
     form = p.add_mutually_exclusive_group()
     form.add_argument(
         "--adapter", action="store_true", help="write only the adapters of the run, in PEFT's format"
@@ -131,7 +133,7 @@ def _parser() -> ToolArguments:
     p.add_argument(
         "--base",
         metavar="NAME",
-        help="base model that --adapter writes to its config; default the tuned folder",
+        help="name of the base model in the config of --adapter; default: the folder that was fine-tuned",
     )
     whom = f"format: {', '.join(systems())}; {OWN}: mudd_core's names, for mc.load; default hf, or the family's program"
     p.add_argument("--system", choices=(*systems(), OWN), metavar="NAME", help=whom)
@@ -142,7 +144,9 @@ def _parser() -> ToolArguments:
         help="checkpoint of step N instead of the newest; best: the lowest validation loss",
     )
     p.add_argument(
-        "--tokenizer", metavar="PATH", help="tokenizer to write with the weights; default the run's own"
+        "--tokenizer",
+        metavar="PATH",
+        help="tokenizer to write with the weights; default: the run's tokenizer",
     )
     p.add_argument(
         "--shard-mb",

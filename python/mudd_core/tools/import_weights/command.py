@@ -95,12 +95,14 @@ def _parser() -> ToolArguments:
     whose = f"format of the weights: {', '.join(systems())}; default hf, Hugging Face"
     p.add_argument("--system", choices=tuple(systems()), default="hf", metavar="NAME", help=whose)
     p.add_argument(
-        "--settings", metavar="FILE", help="the original's settings as JSON; default PATH/config.json"
+        "--settings",
+        metavar="FILE",
+        help="JSON file with the original program's settings; default PATH/config.json",
     )
     p.add_argument(
         "--tokenizer",
         metavar="FILE",
-        help="tokenizer.json of the model, or bytes; default PATH/tokenizer.json",
+        help="tokenizer.json of the model, or bytes for one token per byte; default PATH/tokenizer.json",
     )
     return p
 

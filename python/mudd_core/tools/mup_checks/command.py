@@ -84,20 +84,20 @@ def check(words: Sequence[str]) -> int:
         type=whole_number(3),
         default=3,
         metavar="N",
-        help="seeds of the initial weights, three or more",
+        help="number of seeds of the initial weights, three or more",
     )
     parser.add_argument(
         "--steps",
         type=whole_number(0),
         default=40,
         metavar="N",
-        help="updates of wider-is-better; 0 skips it",
+        help="updates of the wider-is-better check; 0 skips it",
     )
     parser.add_argument(
         "--out",
         metavar="DIR",
         default="runs/mup-check",
-        help="folder of the SVG and HDF5 files",
+        help="folder for the SVG and HDF5 files",
     )
     parser.add_argument(
         "--unscaled",
@@ -132,34 +132,34 @@ def transfer(words: Sequence[str]) -> int:
         type=whole_number(),
         default=-10,
         metavar="N",
-        help="smallest rate, as a power of two",
+        help="exponent of the smallest learning rate, which is 2^N",
     )
     parser.add_argument(
         "--high",
         type=whole_number(),
         default=-2,
         metavar="N",
-        help="largest rate, as a power of two",
+        help="exponent of the largest learning rate, which is 2^N",
     )
     parser.add_argument(
         "--step",
         type=whole_number(1),
         default=2,
         metavar="N",
-        help="distance of neighbouring rates, as an exponent of 2",
+        help="step of the exponent between learning rates",
     )
     parser.add_argument(
         "--target",
         type=whole_number(0),
         default=0,
         metavar="N",
-        help="width of the large model; 0 = four times the widest",
+        help="width of the large model; 0 = four times the largest of --widths",
     )
     parser.add_argument(
         "--out",
         metavar="DIR",
         default="runs/mup-transfer",
-        help="folder of runs, table and SVG",
+        help="folder for the runs, the table and the SVG",
     )
     args, overrides = parser.read(words)
     local(args.out, "[mup transfer] --out")

@@ -103,10 +103,16 @@ def _measured(asked: argparse.Namespace, config: Config, flops: float) -> tuple[
 def _parser() -> ToolArguments:
     parser = ToolArguments("scale", __doc__ or "", fields="train.batch_size=1024", run="--workdir")
     parser.add_argument(
-        "--config", metavar="FILE", help="config file, as for training; default: the config of the run"
+        "--config",
+        metavar="FILE",
+        help="config file, as for training; default: the config of the run in --workdir",
     )
     parser.add_argument(
-        "--nodes", type=whole_number(1, MOST_RANKS), default=1, metavar="N", help="machines (default 1)"
+        "--nodes",
+        type=whole_number(1, MOST_RANKS),
+        default=1,
+        metavar="N",
+        help="number of machines (default 1)",
     )
     parser.add_argument(
         "--net",
@@ -128,13 +134,13 @@ def _parser() -> ToolArguments:
         "--step-seconds",
         type=positive_number,
         metavar="S",
-        help="instead of --workdir: seconds of one node for a step of the config's batch",
+        help="instead of --workdir: seconds that one node needs for a step of the config's batch",
     )
     parser.add_argument(
         "--flops",
         type=positive_number,
         metavar="F",
-        help="instead: FLOP/s of a node in training, as printed by --plan",
+        help="instead of --workdir: FLOP/s of a node in training, which --plan prints",
     )
     parser.add_argument(
         "--memory",

@@ -198,7 +198,7 @@ def _parser() -> ToolArguments:
         type=whole_number(1, _MOST_SHARDS),
         default=1,
         metavar="INT",
-        help="number of files (1)",
+        help="number of Parquet files (1)",
     )
     parser.add_argument(
         "--runner", default=_RUNNERS[0], metavar="NAME", help=f"runner of Apache Beam: {_RUNNERS[0]} alone"
@@ -206,7 +206,8 @@ def _parser() -> ToolArguments:
     parser.add_argument(
         "--mask-by-position",
         action="store_true",
-        help="padding starts after the window; default, as in the original: every id 0, which is a token of GPT-2",
+        help="only positions after the window are padding; by default, as in the original, every id 0 is "
+        "padding, though it is a token of GPT-2",
     )
     return parser
 
