@@ -118,7 +118,9 @@ def load_step(
     if step not in steps:
         if step in strange:
             where = step_folder(checkpoints_dir, step)
-            raise UserError(f"{where} is {strange[step]}, expected a folder; put a copy of the step there")
+            raise UserError(
+                f"{where}: expected a folder, got {strange[step]}; replace it with a copy of the checkpoint"
+            )
         known = ", ".join(map(str, steps)) or "none"
         raise UserError(f"{checkpoints_dir} has no checkpoint of step {step}; saved steps: {known}")
     folder, _ = _found(checkpoints_dir, step, comm)

@@ -111,7 +111,7 @@ def test_newest_that_verifies_and_reports(tmp_path: Path) -> None:
     assert "expected a folder, got a file" in str(found.passed_over[1])
     assert "manifest is missing" in str(found.passed_over[2])
     assert found.passed_over[3].tensor == "m/embed" and found.passed_over[3].file == str(shard)
-    with pytest.raises(UserError, match=r"step-15 is a link, expected a folder"):
+    with pytest.raises(UserError, match=r"step-15: expected a folder, got a link"):
         checkpoint.load_step(tmp_path, 15)
     with pytest.raises(SaveError, match=r"step-15: expected a folder or nothing, got a link"):
         save(tmp_path, 15)

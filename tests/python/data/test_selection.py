@@ -313,7 +313,7 @@ def test_links_are_followed_inside_and_counted_outside(
     (root / "dangling.jsonl").symlink_to("nothing.jsonl")
     found = selected(str(root))
     assert [file.name for file in found.files] == ["a.jsonl"]
-    assert found.notes == (f"3 links left out, {root}/b.jsonl first",)
+    assert found.notes == (f"3 links are left out, such as {root}/b.jsonl",)
     monkeypatch.setenv("HF_HUB_CACHE", str(outside))
     assert [file.name for file in selected(str(root)).files] == ["b.jsonl", "a.jsonl"]
 

@@ -215,7 +215,7 @@ def prepare(config: Config, how: Preparation) -> PileData:
     valid = RecordFiles(found.valid, cache, vocab_size, bad)
     counts = (sum(train.counts), sum(valid.counts))
     if not counts[0] or (found.valid and not counts[1]):
-        raise UserError("[data.path] expected records for training and validation, got files without records")
+        raise UserError("[data.path] expected records for training and validation, got empty files")
     lines = (
         "pipeline    pile: TFRecords of ids",
         f"train       {len(found.train):,} files, {counts[0]:,} records",

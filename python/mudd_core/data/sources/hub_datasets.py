@@ -87,7 +87,10 @@ def with_dataset(settings: DataConfig, access: Access) -> DataConfig:
     if not settings.dataset:
         return settings
     if settings.path:
-        raise UserError(f"[data.dataset] expected data.path or data.dataset, got both: {settings.path!r}")
+        raise UserError(
+            f"[data.dataset] expected data.path or data.dataset, got both; leave out "
+            f"data.path={settings.path!r}"
+        )
     found = _found(settings, access)
     valid = (
         found.get("validation", "")

@@ -207,7 +207,7 @@ def _advice(rows: list[Row], config: Config, least: float, tokens: float) -> lis
         )
     if last.batch > config.train.batch_size:
         text.append(
-            f"the config has {config.train.batch_size:,} sequences a step, fewer than ranks: a "
-            "larger batch is another training"
+            f"the config has {config.train.batch_size:,} sequences a step, fewer than ranks: a larger batch changes "
+            f"the training"
         )
     return text
