@@ -232,7 +232,9 @@ def test_a_folder_named_stop_is_named_and_stops_a_run(run: Path) -> None:
         (run / "STOP").mkdir()
         summary = trainer.fit()
     assert (summary.stopped, summary.step) == ("STOP file", 10)
-    with pytest.raises(UserError, match=r"STOP: expected a file or nothing, got a folder; remove it"):
+    with pytest.raises(
+        UserError, match=r"STOP: expected a file or nothing, got a folder; remove this folder"
+    ):
         make(run)
 
 

@@ -186,7 +186,7 @@ def test_loaded_weights_go_before_those_of_the_run(typed: Typed, tmp_path: Path)
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     words = ("run_name=output", "only_eval=True", f"load_parameters_path={run}/checkpoints/2")
     ended = typed(*words)
-    assert ended.returncode == 0 and "remove it to evaluate the run" in ended.stdout
+    assert ended.returncode == 0 and "leave load_parameters_path out to evaluate the run" in ended.stdout
     assert {path: path.read_bytes() for path in before} == before
     row = json.loads((run / "evaluations.jsonl").read_text())
     assert row["val_loss"] == rows(run, "val_loss")[0]["val_loss"] and row["targets"] == 4 * 32

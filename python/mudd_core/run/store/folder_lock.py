@@ -123,7 +123,7 @@ class FolderLock:
             self._refuse(name, lambda found: stat.S_ISLNK(found.st_mode), kind_of(stat.S_IFDIR))
         if self.folder.stop_file.is_dir():
             raise UserError(
-                f"[workdir] {self.folder.stop_file}: expected a file or nothing, got a folder; remove it"
+                f"[workdir] {self.folder.stop_file}: expected a file or nothing, got a folder; remove this folder"
             )
 
     def _refuse(self, name: str, strange: Callable[[os.stat_result], bool], wanted: str) -> None:
