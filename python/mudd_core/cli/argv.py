@@ -18,7 +18,8 @@ from mudd_core.cli.names import (
     is_optional,
 )
 from mudd_core.config.arguments import Argument, Arguments, with_values
-from mudd_core.config.foreign import SCRIPTS, is_other_name
+from mudd_core.config.foreign import COMMANDS as FOREIGN
+from mudd_core.config.foreign import SCRIPTS
 from mudd_core.programs.program import program_of_command
 from mudd_core.run.store.saved_run import is_run
 
@@ -149,6 +150,11 @@ def _replaced(word: str) -> str:
     return SCRIPTS.get(file, word) if program is None else program.files.get(file) or word
 
 
+def is_tune(word: str) -> bool:
+    """Return True for a command or script of another program that tune replaces."""
+    return "tune" in (FOREIGN.get(word), SCRIPTS.get(word.rpartition("/")[2]))
+
+
 def _tool_in(words: Sequence[str], items: Sequence[tuple[Argument, str]]) -> tuple[str | None, list[str]]:
     """Return the tool that is the first argument or the value of --mode, and its arguments."""
     if words[:1] == ["help"] and (asked := _tool_in(words[1:], items[1:]))[0]:
@@ -156,7 +162,7 @@ def _tool_in(words: Sequence[str], items: Sequence[tuple[Argument, str]]) -> tup
     for count in (2, 1):  # "data show" is a command, and "data" is another one
         if (name := " ".join(words[:count])) in TOOLS and len(words) >= count:
             return name, list(words[count:])
-    if len(words) > 1 and is_other_name(words[0], "tune"):  # tune answers with the whole command
+    if len(words) > 1 and is_tune(words[0]):  # tune answers with the whole command
         return "tune", list(words)
     for i, (item, value) in enumerate(items):
         if item.option == "--mode" and value in TOOLS:

@@ -166,13 +166,6 @@ SCRIPTS = {
     **dict.fromkeys(("eval.py", "evaluate.py"), "validate"),
     "prepare.py": "data",
 }
-
-
-def is_other_name(word: str, command: str) -> bool:
-    """Return True if another program's command or script is replaced by this command."""
-    return COMMANDS.get(word, SCRIPTS.get(word.rpartition("/")[2])) == command
-
-
 # Configs of other programs -> configs of this project below configs/.
 ALIASES = {
     "openai-community/gpt2": "gpt2/gpt2",

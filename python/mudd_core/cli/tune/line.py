@@ -8,11 +8,11 @@ from pathlib import Path
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.surroundings import typed_program
+from mudd_core.cli.argv import is_tune
 from mudd_core.cli.request import Request
 from mudd_core.cli.retyping import retyped
 from mudd_core.cli.tune.fields import require_fields
 from mudd_core.config.arguments import Argument, Arguments
-from mudd_core.config.foreign import is_other_name
 
 _SWITCHES = ("--plan", "--verbose", "--help", "-h")
 # Options that a command needs, each with an example.
@@ -49,7 +49,7 @@ def _request(words: Sequence[str], own: Collection[str]) -> tuple[Request, dict[
             if value is None and item.option not in _SWITCHES:
                 value = arguments.value()
             request.options[item.option] = value or ""
-        elif item.raw in words[:1] and is_other_name(item.raw, "tune"):
+        elif item.raw in words[:1] and is_tune(item.raw):
             bare[item.raw] = "the command tune"
         elif (option := _place(item)) and option not in request.options:
             request.options[option], bare[item.raw] = item.raw, option
