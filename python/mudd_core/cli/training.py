@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import DivergedError, SaveError, UserError
@@ -236,7 +237,9 @@ def _adopted(store: RunStore, asked: Config, request: Request, ranks: int) -> Co
         if request.source is not None:  # an earlier command of this process may have run the file
             request.source.registers = sorted({*request.source.registers, *saved_source.registers})
     asked = as_saved(asked, store.folder, facts)
-    if file := changed_file(saved_source, request.source):
+    file = changed_file(saved_source, request.source)
+    # An extension writes the saved config again: that is no change by the user.
+    if file and Path(file).resolve() != store.folder.config_file.resolve():
         note = f"{file} has changed since the run was started; its values are compared with the saved config"
         if is_shipped(file):  # an update changed it, not the user
             infos = list(walk(asked))

@@ -64,6 +64,16 @@ def test_the_same_command_runs_the_file_once(folder: Path, where: tuple[str, ...
     assert times() == 2
 
 
+def test_an_extension_is_no_change_of_the_config_by_the_user(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    started("--config=mine.py", "--workdir=run", "optim.schedule=constant")
+    longer = ("--workdir=run", "train.steps=6", "train.extend=true")
+    for _ in range(2):
+        assert started(*longer).config.train.steps == 6
+    assert "has changed" not in capsys.readouterr().out
+
+
 def test_a_changed_file_runs_again_and_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ("--config=mine.py", "--workdir=run")
     started(*command)
