@@ -63,10 +63,11 @@ class Losses(ShownInside):
 
     @alone
     def evaluate(self, batch: Mapping[str, Array]) -> tuple[float, int, int]:
-        """Return summed nats, counted and guessed targets of a batch of int32 arrays [B, T], without checks.
+        """Return (summed loss in nats, number of targets, correct predictions) of int32 arrays [B, T], without checks.
 
-        A target is guessed if its logit is the largest; among equal logits, the first one is the largest. The batch is
-        evaluated in pieces of at most `evaluated_at_once` sequences, which affects memory use but not the results.
+        A prediction is correct if the target's logit is the largest; among equal logits, the first one is the largest.
+        The batch is evaluated in pieces of at most `evaluated_at_once` sequences, which affects memory use but
+        not the results.
         """
         if self.inside.is_patched:
             return self.inside.evaluate(batch)

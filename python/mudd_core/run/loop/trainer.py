@@ -144,7 +144,7 @@ class Trainer(Hinted):
 
     @property
     def step_done(self) -> int:
-        """The updates so far, with those before a resume."""
+        """The number of updates so far, including updates before a resume."""
         return self._state.step_done
 
     @property
@@ -154,7 +154,7 @@ class Trainer(Hinted):
 
     @property
     def seconds(self) -> float:
-        """The wall time of the run so far in seconds, with the time before a resume."""
+        """The wall time of the run so far in seconds, including the time before a resume."""
         return self._state.seconds
 
     # ---- one step -----------------------------------------------------------------------------------------

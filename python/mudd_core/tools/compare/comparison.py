@@ -68,7 +68,7 @@ def compare(*runs: str | Path | Run) -> Comparison:
     """Compare settings, losses, speed and first differences of runs: `mc.compare("runs/a", "runs/b")`.
 
     runs: two or more folders of runs or of checkpoints (a run up to that step), URLs, or results of mc.load_run.
-    The first is the base of the others. Runs may still train: no lock is taken and nothing is written.
+    The first is the reference for the others. Runs may still train: no lock is taken and nothing is written.
     Raise UserError for fewer than two runs, a repeated run, and a folder without a run.
     """
     names = [_folder(run) for run in runs]

@@ -1,4 +1,4 @@
-"""All parts of a comparison, in order. The first run is the base of the others."""
+"""All parts of a comparison, in order. The first run is the reference for the others."""
 
 from __future__ import annotations
 

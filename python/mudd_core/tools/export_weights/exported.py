@@ -66,10 +66,11 @@ def export(
 ) -> Exported:
     """Write a run's weights as a folder of an original program: `mc.export("runs/x", "x-hf")`.
 
-    The folder is loaded again: its logits equal the run's, or it is removed. folder: a new one. form: for a run of
-    adapters, "merged" writes the whole model (the default), "adapter" the adapters alone, as PEFT reads them.
+    The folder is loaded again: its logits equal the run's, or it is removed. folder: the folder to create.
+    form: for a run of adapters, "merged" writes the whole model (the default), "adapter" only the adapters, in PEFT's
+    format.
     system: "hf" for transformers, another program of mc.interop.systems(), or "own" for mc.load; None is hf, or the
-    program of the family. step: of the checkpoint; None for the newest, "best" for the lowest validation loss.
+    program of the family. step: the step of the checkpoint; None for the newest, "best" for the lowest validation loss.
     base: name of the base in an adapter's settings; None is the folder that was tuned. tokenizer: one to write instead
     of the run's. shard_mb: largest file in MiB; 0: a file for each tensor. force: replace the folder if an export
     wrote it. trust_code: as for mc.load_run.

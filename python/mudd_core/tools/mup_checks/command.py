@@ -21,7 +21,7 @@ HELP = """Checks a parametrisation over widths.
     check     coordinate check and wider-is-better over widths; exit 1 if one fails
     transfer  trains every width at a grid of rates; says whether all have the same best rate
 
-`python3 launch.py mup check --help` and `python3 launch.py mup transfer --help` tell more."""
+`python3 launch.py mup check --help` and `python3 launch.py mup transfer --help` print their options."""
 
 
 def main(words: Sequence[str]) -> int:
