@@ -10,9 +10,6 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.paths import free_folder
 from mudd_core.base.storage import is_url, mapped
 from mudd_core.config import Config, OtherConfigError
-from mudd_core.data.source_check import check_sources
-from mudd_core.data.sources.access import Access
-from mudd_core.data.tokenizers.source import find_tokenizer
 from mudd_core.run.store.json_files import read_saved_config
 from mudd_core.run.store.longer import fields_in_new_folder, in_new_folder, in_place
 from mudd_core.run.store.resumed_config import may_extend
@@ -99,6 +96,10 @@ def _extends(saved: Config, asked: Config, done: int) -> bool:
 
 def _require_files(error: OtherConfigError, asked: Config) -> None:
     """Raise UserError if a field that differs names a file that does not exist."""
+    from mudd_core.data.source_check import check_sources
+    from mudd_core.data.sources.access import Access
+    from mudd_core.data.tokenizers.source import find_tokenizer
+
     differ = {change.path for change in error.changes}
     if differ & {"data.path", "data.eval_path"}:
         check_sources(asked)
