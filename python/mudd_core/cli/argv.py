@@ -197,7 +197,8 @@ def _value_after(option: str, arguments: Arguments) -> str:
     if wanted and (value := arguments.value()) is not None:
         return value
     if wanted:
-        raise UserError(f"[arguments] {option}: expected {wanted} after it")
+        hint = ", such as --explain=optim.lr" if option == "--explain" else ""
+        raise UserError(f"[arguments] {option}: expected {wanted} after it{hint}")
     return ""
 
 

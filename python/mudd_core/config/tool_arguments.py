@@ -173,9 +173,9 @@ class ToolArguments(argparse.ArgumentParser):
         if list(missing) != ["--to"]:
             return typed, []
         for i, item in enumerate(map(argument, typed)):
-            bare = is_plain(item) and item.mark == "" and i == len(typed) - 1 and i > 0
+            bare = is_plain(item) and item.mark == "" and i > 0
             if bare and not argument(typed[i - 1]).switch:
-                return typed[:i], [f"--to={item.raw}"]
+                return typed[:i] + typed[i + 1 :], [f"--to={item.raw}"]
             if item.key in ("out", "output") and item.value:
                 return typed[:i] + typed[i + 1 :], [f"--to={item.value}"]
         return typed, []

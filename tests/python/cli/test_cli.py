@@ -86,6 +86,8 @@ def test_help_shows_every_field_with_default_unit_and_meaning(tmp_path: Path) ->
         (["--config=tiny.py", "--mode=trian"], "unknown command 'trian'; did you mean 'train'"),
         (["trian", "--config=tiny.py"], "did you mean 'train'"),
         (["--config"], "expected FILE after it"),
+        (["--config=tiny.py", "--explain"], "expected FIELD after it, such as --explain=optim.lr"),
+        (["export", "w", "out", "--force"], "export w --force --to=out"),
         (["sample", "--config=tiny.py"], "contains no run"),
         (["validate", "--config=tiny.py"], "contains no run"),
         (["report", "--workdir=nowhere"], "contains no run"),
