@@ -83,6 +83,7 @@ def test_a_wrong_argument_is_named_and_leaves_no_run(
         mc.tune(*arguments, **fields)  # type: ignore[arg-type]
     assert "--" not in str(caught.value)
     assert not (given / "runs" / "x" / "run.json").exists()
+    assert not (given / "runs" / "x" / "base").exists()  # the arguments are checked before the import
 
 
 def test_another_base_is_refused_in_words_of_python(given: Path) -> None:
