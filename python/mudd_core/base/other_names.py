@@ -59,13 +59,20 @@ TENSOR = {
     "zero_grad": "type t.grad = None",
 }
 TRAINER = {
+    "add_callback": "type trainer.fit(callback=FUNCTION), called with the trainer after each step",
+    "callback": "type trainer.fit(callback=FUNCTION), called with the trainer after each step",
+    "callbacks": "type trainer.fit(callback=FUNCTION), called with the trainer after each step",
     "evaluate": "type trainer.validate()",
+    "global_step": "type trainer.step_done",
+    "learning_rate": "type trainer.lr",
     "load_state_dict": 'type mc.Trainer("runs/x"), which resumes a run',
+    "loss": 'type trainer.history["loss"]',
     "lr_scheduler": "the schedule is in trainer.config.optim",
     "optimizer": "its settings are in trainer.config.optim; change them by config.replace before mc.Trainer(config)",
     "predict": "type trainer.model.generate(ids) or trainer.model.logits(ids)",
     "resume": 'type mc.Trainer("runs/x"), which resumes a run',
     "save_model": 'type trainer.save() for a checkpoint, or trainer.model.save("folder")',
+    "summary": "type summary = trainer.fit()",
     "test": "type trainer.validate()",
     "train": "type trainer.fit()",
     "training_step": "type trainer.step(batch)",
@@ -74,6 +81,7 @@ RUN = {
     "evaluate": "type run.validations, or mc.Trainer(folder).validate()",
     "export": 'type mc.export(run, "folder")',
     "fit": "type mc.Trainer(folder).fit(), which resumes the run",
+    "folder": "type run.path",
     "history": "type run.metrics",
     "logs": "type run.metrics and run.validations",
     "loss": 'type run.metrics["loss"]',
@@ -83,9 +91,12 @@ RUN = {
     "sample": "type run.generate(text)",
     "save": 'type run.model.save("folder"), or mc.export(run, "folder") for other programs',
     "save_pretrained": 'type mc.export(run, "folder"), or run.model.save("folder")',
+    "steps": 'type run.metrics["step"], or run.checkpoints for the saved steps',
+    "summary": "type run.metrics and run.validations",
     "train": "type mc.Trainer(folder).fit(), which resumes the run",
     "validate": "type mc.Trainer(run.path).validate()",
     "weights": "type run.model.state_dict()",
+    "workdir": "type run.path",
 }
 PACKAGE = {
     "AutoModel": 'type mc.load("folder")',
@@ -104,6 +115,7 @@ PACKAGE = {
     "get_peft_model": _TUNE,
     "LLM": 'type run = mc.load_run("folder"); run.generate("text")',
     "load_model": 'type mc.load("folder")',
+    "lora": _TUNE,
     "LoraModel": _TUNE,
     "manual_seed": "type mc.Model(config, seed=1), or the field train.seed of a config",
     "no_grad": "NumPy arrays record no gradients: call ops and models on them and leave this call out",
@@ -111,14 +123,17 @@ PACKAGE = {
     "optim": 'an optimizer is a field of the config: mc.load_config("tiny.py", ["optim.name=muon"])',
     "pipeline": 'type run = mc.load_run("folder"); run.generate("text")',
     "randn": "type mc.Tensor(rng.standard_normal(shape, np.float32))",
+    "resume": 'type mc.Trainer("runs/x").fit(), which resumes a run',
     "report": 'type mc.load_run("runs/x"), whose metrics are arrays',
     "sample": 'type mc.load_run("runs/x").generate("text")',
     "save": 'type model.save("folder")',
     "save_pretrained": 'type mc.export("runs/x", "folder") for other programs, or model.save("folder")',
+    "set_seed": "type mc.Model(config, seed=1), or the field train.seed of a config",
     "sft": _TUNE,
     "SFTTrainer": _TUNE,
     "summary": 'type mc.plan("tiny.py")',
     "tensor": "type mc.Tensor(x)",
+    "Tokenizer": 'type mc.load_run("runs/x").tokenizer',
     "train": 'type mc.Trainer("tiny.py", "runs/x").fit()',
     "TrainingArguments": 'type mc.load_config("tiny.py", train_steps=50), whose fields are its settings',
     "utils": "data are fields of the config: data.path, data.pipeline, data.tokenizer",
@@ -153,6 +168,24 @@ _DATA = _FIELD.format("data.path", '"my_text.txt"')
 _WORKDIR = 'type mc.Trainer(config, workdir="runs/x")'
 # Keyword arguments of other libraries, by the function here.
 ARGUMENTS: dict[str, dict[str, str]] = {
+    "compare": {
+        "html": 'type mc.compare(first, second).save("page.html")',
+        "runs": "type mc.compare(*runs)",
+    },
+    "export": {
+        "format": 'type mc.export(run, folder, system="hf")',
+        "merged": 'type mc.export(run, folder, form="merged")',
+        "out": "type mc.export(run, folder)",
+        "overwrite": "type mc.export(run, folder, force=True)",
+    },
+    "plan": {
+        "batch_size": _FIELD.format("train.batch_size", 8),
+        "nodes": "type mc.plan(config, ranks=8, ranks_per_node=4)",
+        "processes": "type mc.plan(config, ranks=2)",
+        "steps": _STEPS,
+        "world": "type mc.plan(config, ranks=2)",
+        "world_size": "type mc.plan(config, ranks=2)",
+    },
     "Trainer": {
         "args": "the settings are fields of a config: mc.Trainer(config)",
         "batch_size": _FIELD.format("train.batch_size", 8),
@@ -197,6 +230,7 @@ ARGUMENTS: dict[str, dict[str, str]] = {
         "num_beams": "there is no beam search; type temperature=0 for greedy text",
         "num_return_sequences": "type [run.generate(prompt, seed=i) for i in range(4)]",
         "prompts": "type generate([first, second])",
+        "streaming": "type for text in run.generate(prompt, stream=True)",
         "streamer": "type for text in run.generate(prompt, stream=True)",
         "temp": "type generate(prompt, temperature=0.8)",
     },
@@ -244,7 +278,8 @@ def require_known(name: str, function: Callable[P, R], given: Iterable[str]) -> 
     for argument in given:
         if argument not in known:
             names = ", ".join(each for each in known if each != "self")
-            hint = ARGUMENTS[name].get(argument, f"the arguments are {names}")
+            listed = f"the arguments are {names}" if names else "it has positional arguments only"
+            hint = ARGUMENTS[name].get(argument, listed)
             raise TypeError(f"[{name}] there is no argument '{argument}'; {hint}")
 
 

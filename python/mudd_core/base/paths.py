@@ -82,7 +82,12 @@ def existing(folder: Path) -> Path:
 
 
 def local(path: str | Path, what: str) -> Path:
-    """Return the path. Raise UserError for a URL or an impossible file name. what: the argument, as [place] name."""
+    """Return the path. Raise UserError for a URL or an impossible file name, TypeError for a value of another type.
+
+    what: the argument, as [place] name.
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(f"{what}: expected a string or a path, got {path!r}")
     fault = url_fault(path)
     if fault is None and "\0" in str(path):
         fault = "expected a path, got one with a null character"

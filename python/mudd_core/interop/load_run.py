@@ -42,6 +42,8 @@ def load_run(path: str | Path, step: int | Literal["best"] | None = None, *, tru
     on this machine may (docs/your-own.md).
     """
     folder = local(path, "[load_run] path").expanduser()
+    if step not in (None, "best") and (isinstance(step, bool) or not hasattr(step, "__index__")):
+        raise TypeError(f'[load_run] step: expected a whole number, "best" or None, got {step!r}')
     if not folder.exists():
         raise UserError(
             f"[load_run] path: expected {_WHAT}, got '{path}', which does not exist{_hint(folder)}"

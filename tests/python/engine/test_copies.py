@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -55,3 +56,10 @@ def test_pickle_says_what_to_do(tmp_path: Path) -> None:
     for make in (pickle.dumps, copy.copy):
         with pytest.raises(TypeError, match=r"model\.save\(folder\) and mc\.Model\.load\(folder\)"):
             make(model)
+
+
+@pytest.mark.parametrize("act", [copy.deepcopy, copy.copy, pickle.dumps])
+def test_a_trainer_cannot_be_copied(act: Callable[[mc.Trainer], object]) -> None:
+    refused = pytest.raises(TypeError, match=r"a Trainer cannot be copied or pickled; type trainer\.save")
+    with mc.Trainer(mc.load_config("tiny.py", SIZES), model=models()[0]) as trainer, refused:
+        act(trainer)

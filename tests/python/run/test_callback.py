@@ -103,6 +103,8 @@ def test_the_learning_rate_is_that_of_the_next_update(config: Config) -> None:
         trainer.fit(progress=False, callback=lambda t: rates.append(t.lr))
         assert rates == [learning_rate(config, step) for step in range(7)]
         assert trainer.history["lr"].tolist() == rates[:6]
+        with pytest.raises(AttributeError, match=r"type mc.Trainer\(config.replace\('optim.lr', 0.1\)\)"):
+            trainer.lr = 0.1  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("schedule", ["constant", "cosine"])
@@ -116,10 +118,16 @@ def test_a_finished_run_names_the_line_that_trains_further(
         assert "finished" not in "".join(capsys.readouterr())
         trainer.fit()
         text = "".join(capsys.readouterr())
-        assert "note: [fit] the run is finished: 6 of 6 steps; mc.Trainer(" in text
-    line = text.partition("; ")[2].partition(" trains 6 more")[0]
-    names: dict[str, object] = {"mc": mc, "trainer": trainer}
-    exec(f"longer = {line.removesuffix('.fit()')}", names)
+        said = "note: [fit] the run is finished: 6 of 6 steps; to train 6 more: "
+        assert text.startswith(said + "trainer.close(); mc.Trainer(")
+        line = (
+            text.removeprefix(said)
+            .strip()
+            .removesuffix(".fit()")
+            .replace("mc.Trainer", "longer = mc.Trainer")
+        )
+        names: dict[str, object] = {"mc": mc, "trainer": trainer}
+        exec(line, names)  # as pasted after the note: the first Trainer is still open
     longer = names["longer"]
     assert isinstance(longer, Trainer)
     with longer:

@@ -81,7 +81,7 @@ def test_a_run_opened_at_a_step_is_used_at_that_step() -> None:
 def test_an_export_names_the_line_that_loads_it() -> None:
     exported = mc.export("runs/a", "a-hf")
     assert "AutoModelForCausalLM.from_pretrained('a-hf')" in exported.loading
-    assert repr(exported).startswith("Exported('a-hf': ") and "<table>" in exported._repr_html_()
+    assert repr(exported).count("a-hf") == 2 and "<table>" in exported._repr_html_()
 
 
 Call = Callable[[], object]
@@ -108,6 +108,30 @@ WRONG: list[tuple[Call, type[Exception], str]] = [
     (lambda: mc.export("runs/a", "x", system="tf"), ValueError, "[export] system: invalid choice: 'tf'"),
     (lambda: mc.export("runs/a", "x", step=99), ValueError, "step 99"),
     (lambda: mc.export("runs/a", "x", step="last"), TypeError, "\"best\" or None, got 'last'"),  # type: ignore[arg-type]
+    (
+        lambda: mc.export("runs/a", "x", force="yes"),
+        TypeError,
+        "[export] force: expected True or False, got 'yes'",
+    ),  # type: ignore[arg-type]
+    (lambda: mc.export("runs/a", "x", overwrite=True), TypeError, "force=True"),  # type: ignore[call-arg]
+    (
+        lambda: mc.compare("runs/a", "runs/b", html=1),
+        TypeError,
+        'type mc.compare(first, second).save("page.html")',
+    ),  # type: ignore[call-arg]
+    (lambda: mc.compare("runs/a", "runs/b", step=1), TypeError, "it has positional arguments only"),  # type: ignore[call-arg]
+    (lambda: mc.compare(["runs/a", "runs/b"]), TypeError, "type mc.compare(*runs) for a list"),  # type: ignore[arg-type]
+    (lambda: mc.plan("tiny.py", world=2), TypeError, "type mc.plan(config, ranks=2)"),  # type: ignore[call-arg]
+    (lambda: mc.load_config(3), TypeError, "[load_config] path: expected the name of a config file, got 3"),  # type: ignore[arg-type]
+    (lambda: mc.load_run(3), TypeError, "[load_run] path: expected a string or a path, got 3"),  # type: ignore[arg-type]
+    (lambda: mc.load_run("runs/a", step="2"), TypeError, "\"best\" or None, got '2'"),  # type: ignore[arg-type]
+    (lambda: mc.load_run("runs/a", step=True), TypeError, "[load_run] step: expected a whole number"),
+    (lambda: mc.Trainer("tiny.py", 3), TypeError, "[Trainer] workdir: expected a folder or None, got 3"),  # type: ignore[arg-type]
+    (
+        lambda: mc.load_run("runs/a").generate("a", stream="yes"),
+        TypeError,
+        "[generate] stream: expected True or False",
+    ),  # type: ignore[call-overload]
     (lambda: mc.export("runs/a", "x", shard_mb=-1), ValueError, "[export] shard_mb: expected a whole number"),
 ]
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mudd_core.base.errors import UserError
+from mudd_core.base.other_names import known_arguments
 from mudd_core.base.python_arguments import in_python
 from mudd_core.base.show.tables import html_table
 from mudd_core.base.units import bytes_text, duration, flops_text
@@ -64,6 +65,7 @@ class Plan(Planned):
         return html_table(rows.items(), title=f"Plan of '{self.name}'")
 
 
+@known_arguments("plan")
 def plan(
     config: Config | str | Path,
     workdir: str | Path | None = None,

@@ -26,6 +26,8 @@ def asked_run(
     trust_code: allow the code in the folder of a run to run, also if the run was started elsewhere. Raise UserError if
     the run needs objects that its config file registers, or if a run's folder and another work directory are passed.
     """
+    if not isinstance(workdir, str | Path | RunStore | None):
+        raise TypeError(f"[Trainer] workdir: expected a folder or None, got {workdir!r}")
     if not isinstance(config, str | Path):
         return run_config(config), workdir
     path, run = Path(config), RunFolder(Path(config), trusted=trust_code)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from operator import index
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Never, SupportsIndex
 
 from mudd_core.base.errors import StopRequestedError, UserError
 from mudd_core.base.in_use import alone
@@ -152,6 +152,14 @@ class Trainer(Hinted):
         """The learning rate of the next update, before the factors of optim.groups; the schedule decides it."""
         return learning_rate(self.config, self.step_done)
 
+    if not TYPE_CHECKING:  # type checkers report an assignment themselves
+
+        @lr.setter
+        def lr(self, value):
+            raise AttributeError(
+                f"[Trainer] lr: the schedule decides the rate; type mc.Trainer(config.replace('optim.lr', {value!r}))"
+            )
+
     @property
     def seconds(self) -> float:
         """The wall time of the run so far in seconds, including the time before a resume."""
@@ -258,7 +266,7 @@ class Trainer(Hinted):
             return
         text = f"note: [fit] the run is finished: {self.step_done} of {steps} steps"
         if store is not None and self.config.train.save:
-            text += f"; {in_python(str(store.folder), self.config, steps)} trains {steps} more"
+            text += f"; to train {steps} more: trainer.close(); {in_python(str(store.folder), self.config, steps)}"
         print(text, file=notes_stream())
 
     def _view(self) -> Live:
@@ -326,6 +334,12 @@ class Trainer(Hinted):
         store = self._run.store
         folder = store.folder.path if store is not None else None
         return run_facts(self.config, self.step_done, self._state.last_loss, self.model.n_parameters, folder)
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Never:
+        raise TypeError(
+            "[Trainer] a Trainer cannot be copied or pickled; type trainer.save() and mc.Trainer(folder), or "
+            "copy.deepcopy(trainer.model)"
+        )
 
     def __repr__(self) -> str:
         return one_line("Trainer", self.config.name, self._facts())

@@ -182,6 +182,8 @@ class Run(Hinted):
         if the tokenizer adds one. special_tokens: parse their names in the prompt; pass False for untrusted prompts.
         write: called with each piece of the text. Raise UserError without a tokenizer.
         """
+        if not isinstance(stream, bool):
+            raise TypeError(f"[generate] stream: expected True or False, got {stream!r}")
         several = isinstance(prompt, list)
         for one in prompt if several else [prompt]:
             if not isinstance(one, str):

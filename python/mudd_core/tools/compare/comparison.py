@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 
 from mudd_core.base.errors import UserError
+from mudd_core.base.other_names import known_arguments
 from mudd_core.base.paths import local
 from mudd_core.base.python_arguments import python_errors
 from mudd_core.base.regular_files import write_text
@@ -64,6 +65,7 @@ def _html(part: Part) -> str:
     )
 
 
+@known_arguments("compare")
 def compare(*runs: str | Path | Run) -> Comparison:
     """Compare settings, losses, speed and first differences of runs: `mc.compare("runs/a", "runs/b")`.
 
@@ -87,5 +89,6 @@ def _folder(run: str | Path | Run) -> str:
     if isinstance(run, Run):
         return str(folder_named_by(run))
     if not isinstance(run, str | Path):
-        raise TypeError(f"[compare] runs: expected the folders of runs, got {run!r}")
+        hint = "; type mc.compare(*runs) for a list" if isinstance(run, list | tuple) else ""
+        raise TypeError(f"[compare] runs: expected the folders of runs, got {run!r}{hint}")
     return str(run)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from mudd_core.base.errors import UserError
+from mudd_core.base.other_names import known_arguments
 from mudd_core.base.python_arguments import python_errors
 from mudd_core.base.show.tables import html_table
 from mudd_core.config.suggest import nearest
@@ -39,7 +40,7 @@ class Exported:
     loading: str
 
     def __repr__(self) -> str:
-        return f"Exported('{self.folder}': {self.text}; {self.loading})"
+        return f"Exported('{self.folder}': step {self.step:,}, for {self.system}; load it by {self.loading})"
 
     def _repr_html_(self) -> str:
         rows = [
@@ -51,6 +52,7 @@ class Exported:
         return html_table(rows, title="Exported weights")
 
 
+@known_arguments("export")
 def export(
     run: str | Path | Run,
     folder: str | Path,
@@ -81,6 +83,9 @@ def export(
     if form is not None and form not in get_args(Form):
         hint = nearest(form, get_args(Form)) if isinstance(form, str) else ""
         raise UserError(f"[export] form: expected merged, adapter or None, got {form!r}{hint}")
+    for name, value in (("force", force), ("trust_code", trust_code)):
+        if not isinstance(value, bool):
+            raise TypeError(f"[export] {name}: expected True or False, got {value!r}")
     words = [f"--workdir={_path('run', run)}", f"--to={_path('folder', folder)}"]
     words += [f"--{form}"] if form else []
     words += [] if system is None else [f"--system={_path('system', system)}"]
