@@ -19,8 +19,4 @@ def load_config(path: str | Path, overrides: Sequence[str] | Changes = (), **fie
     fields: fields of the config by section and name, train_steps for train.steps; they are set after the overrides.
     Raise UserError (a ValueError) that names the field, the rule and the nearest valid name.
     """
-    if not isinstance(path, str | Path):
-        raise TypeError(
-            f'[load_config] path: expected the name of a config file, got {path!r}; type mc.load_config("tiny.py")'
-        )
     return loaded_config(path, overrides, fields)

@@ -26,9 +26,10 @@ def _loaded(path: str | Path, overrides: Sequence[str] | Changes) -> Config:
         raise TypeError(
             f"[load_config] overrides: expected a dict of fields or a list of strings, got a str; pass [{overrides!r}]"
         )
-    if isinstance(path, Mapping):
+    if not isinstance(path, str | Path):
+        given = "a dict" if isinstance(path, Mapping) else repr(path)
         raise TypeError(
-            "[load_config] path: expected a file or a name of mc.list_configs(), got a dict; pass a config first: "
+            f"[load_config] path: expected a file or a name of mc.list_configs(), got {given}; pass a config first: "
             'mc.load_config("tiny.py", {"train.steps": 10})'
         )
     words = _words(overrides) if isinstance(overrides, Mapping) else tuple(overrides)

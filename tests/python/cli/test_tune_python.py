@@ -77,13 +77,18 @@ def test_it_trains_the_run_of_the_command(given: Path, capsys: pytest.CaptureFix
     ],
 )
 def test_a_wrong_argument_is_named_and_leaves_no_run(
-    arguments: tuple[str, str, str], fields: dict[str, int], kind: type[Exception], says: str, given: Path
+    arguments: tuple[str, str, str],
+    fields: dict[str, int],
+    kind: type[Exception],
+    says: str,
+    given: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     with pytest.raises(kind, match=re.escape(says)) as caught:
         mc.tune(*arguments, **fields)  # type: ignore[arg-type]
     assert "--" not in str(caught.value)
     assert not (given / "runs" / "x" / "run.json").exists()
-    assert not (given / "runs" / "x" / "base").exists()  # the arguments are checked before the import
+    assert (arguments[0] == "nobase") == ("importing" in capsys.readouterr().out)  # nothing else gets so far
 
 
 def test_another_base_is_refused_in_words_of_python(given: Path) -> None:

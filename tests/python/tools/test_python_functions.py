@@ -122,7 +122,11 @@ WRONG: list[tuple[Call, type[Exception], str]] = [
     (lambda: mc.compare("runs/a", "runs/b", step=1), TypeError, "it has positional arguments only"),  # type: ignore[call-arg]
     (lambda: mc.compare(["runs/a", "runs/b"]), TypeError, "type mc.compare(*runs) for a list"),  # type: ignore[arg-type]
     (lambda: mc.plan("tiny.py", world=2), TypeError, "type mc.plan(config, ranks=2)"),  # type: ignore[call-arg]
-    (lambda: mc.load_config(3), TypeError, "[load_config] path: expected the name of a config file, got 3"),  # type: ignore[arg-type]
+    (
+        lambda: mc.load_config(3),
+        TypeError,
+        "[load_config] path: expected a file or a name of mc.list_configs(), got 3",
+    ),  # type: ignore[arg-type]
     (lambda: mc.load_run(3), TypeError, "[load_run] path: expected a string or a path, got 3"),  # type: ignore[arg-type]
     (lambda: mc.load_run("runs/a", step="2"), TypeError, "\"best\" or None, got '2'"),  # type: ignore[arg-type]
     (lambda: mc.load_run("runs/a", step=True), TypeError, "[load_run] step: expected a whole number"),
