@@ -21,7 +21,7 @@ from mudd_core.cli.tune.base import (
 )
 from mudd_core.cli.tune.fields import require_data, require_fields
 from mudd_core.cli.tune.recipe import recipe_of
-from mudd_core.config import Config, DataConfig, load_config
+from mudd_core.config import Config, load_config
 from mudd_core.config.saved import to_json
 from mudd_core.data.sources.access import local_root
 from mudd_core.data.sources.notes import are_changed
@@ -72,8 +72,6 @@ def started(asked: Asked) -> Iterator[Start]:
         require_data(asked.data)
     if named := [word for word in asked.fields if _METRICS_FILE in word]:
         require_metrics_file(load_config("tiny.py", named), run)
-    if not run.holds_run and not is_url(asked.data):
-        sources_of(DataConfig(path=asked.data, pipeline="chat"))  # raises for a missing file
     with ExitStack() as claim:
         # The plan of a started run writes nothing, so it may be printed while the run trains.
         with nullcontext() if asked.plan and run.holds_run else FolderLock(run):
