@@ -190,7 +190,7 @@ def test_a_diverged_run_ends_with_warnings_and_without_a_best_step(
     assert len(summary) == 2 and events[-2:] == summary
     assert "mean loss of the last 10" in "".join(summary) and "validation loss" in "".join(summary)
     for text in summary:
-        assert f"warning: {text}" in err and f"  warning     {text}" in out
+        assert f"warning: {text}" in err and f"  warning  {text}" in out
     assert main(["report", f"--workdir={run}"]) == 0
     out = capsys.readouterr().out
     assert "best validation" not in out and "none is marked as best" in out

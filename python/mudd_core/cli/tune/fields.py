@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from mudd_core.base.errors import FormatError, UserError
@@ -48,7 +49,9 @@ def require_fields(words: Sequence[str], base: str) -> None:
     require_model(config, model)
     check_fields(config, typed_names(overrides), tune_faults)
     if config.tune.method == "lora":
-        adapted_names(model, config.lora.targets)
+        # The saved model of a run leaves these sizes to its data; they decide no name.
+        sized = replace(model, vocab_size=model.vocab_size or 1, max_seq_len=model.max_seq_len or 1)
+        adapted_names(sized, config.lora.targets)
 
 
 def require_model(config: Config, model: ModelConfig) -> None:
