@@ -67,7 +67,7 @@ def run(request: Request, ranks: Ranks | None = None) -> int:
             print(f"note: training will be refused: {told}")
         return 0
     if request.command == "train" and "--params" in request.options:
-        from mudd_core.run.build.plan_report import parameter_table
+        from mudd_core.run.build.parameter_table import parameter_table
 
         print(parameter_table(request.required_config()))
         return 0

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from mudd_core.base.errors import UserError
 from mudd_core.base.types import Array
 from mudd_core.checkpoint import dtypes
 from mudd_core.config import FAMILIES, Config, ModelConfig, load_config
@@ -30,6 +31,14 @@ def run_config(config: Config | str | Path | None, place: str = "Trainer") -> Co
     given = "nothing" if config is None else kind_of(config)
     raise TypeError(
         f"[{place}] config: expected a Config or the name of a config file, got {given}; pass {hint}"
+    )
+
+
+def second_folder(place: str, run: str | Path, workdir: str) -> UserError:
+    """Return the error for a work directory that is passed with the folder of a run. place: for messages."""
+    return UserError(
+        f"[{place}] workdir: expected none with {run}, the folder of a run, got '{workdir}'; "
+        "leave workdir out, or pass a config and the new folder"
     )
 
 

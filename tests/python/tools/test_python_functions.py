@@ -50,6 +50,16 @@ def test_a_plan_has_the_values_that_it_prints() -> None:
     assert "<table>" in plan._repr_html_()
 
 
+def test_a_plan_keeps_the_threads_of_the_process() -> None:
+    before = mc.num_threads()
+    mc.plan(
+        mc.load_config(
+            "tiny.py", data_path=str(mc.load_run("runs/a").config.data.path), train_threads=before + 1
+        )
+    )
+    assert mc.num_threads() == before
+
+
 def test_a_plan_that_does_not_fit_says_so_in_words_of_python() -> None:
     plan = mc.plan("runs/a", ranks=2, node_memory=0.001)
     assert not plan.fits and "no; print(plan) says why" in plan._repr_html_()
@@ -89,6 +99,11 @@ WRONG: list[tuple[Call, type[Exception], str]] = [
     (lambda: mc.plan(5), TypeError, "[plan] config: expected a Config or"),  # type: ignore[arg-type]
     (lambda: mc.plan("nofile.py"), ValueError, "no config file 'nofile.py'"),
     (lambda: mc.plan("runs/a", 3), TypeError, "[plan] workdir: expected a folder or None, got 3"),  # type: ignore[arg-type]
+    (
+        lambda: mc.plan("runs/a", "runs/c"),
+        ValueError,
+        "[plan] workdir: expected none with runs/a, the folder",
+    ),
     (lambda: mc.plan("runs/a", ranks=0), ValueError, "[plan] ranks: expected a whole number from 1, got 0"),
     (lambda: mc.plan("runs/a", ranks=True), ValueError, "[plan] ranks: expected a whole number"),
     (lambda: mc.plan("runs/a", ranks=1, ranks_per_node=0), ValueError, "[plan] ranks_per_node: expected"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from mudd_core import _core
 from mudd_core.base.errors import UserError
 from mudd_core.base.other_names import known_arguments
 from mudd_core.base.python_arguments import in_python
@@ -13,10 +14,10 @@ from mudd_core.base.units import bytes_text, duration, flops_text
 from mudd_core.config import Config, mesh_of
 from mudd_core.config.values import LARGEST_COUNT
 from mudd_core.data.source_check import check_sources
-from mudd_core.engine.argument_check import run_config
+from mudd_core.engine.argument_check import run_config, second_folder
 from mudd_core.engine.memory import GIB
 from mudd_core.run.build.place import Place
-from mudd_core.run.build.plan_report import NO_FIT, Planned, planned
+from mudd_core.run.build.plan_report import Planned, planned
 from mudd_core.run.store.json_files import read_saved_config
 from mudd_core.run.store.own_code import run_copies
 from mudd_core.run.store.run_folder import RunFolder
@@ -26,8 +27,9 @@ from mudd_core.run.store.run_folder import RunFolder
 class Plan(Planned):
     """The plan of a run that mc.plan returns; it prints as `--plan` does.
 
-    parameters: number of trained and frozen ones. flops_per_token, flops_per_step: of training. steps: None if only
-    the data decide. memory: bytes of a rank by part. checkpoint_bytes: of one. seconds_per_step: an estimate.
+    fits: True if memory and disk suffice. parameters: number of trained and frozen ones. flops_per_token,
+    flops_per_step: of training. steps: None if only the data decide. memory: bytes of a rank by part.
+    checkpoint_bytes: of one. seconds_per_step: an estimate.
     """
 
     name: str
@@ -37,11 +39,6 @@ class Plan(Planned):
     def peak_bytes(self) -> int:
         """Bytes of memory of a rank at the peak."""
         return sum(self.memory.values())
-
-    @property
-    def fits(self) -> bool:
-        """True if memory and disk suffice."""
-        return NO_FIT not in self.text
 
     @property
     def seconds(self) -> float | None:
@@ -86,7 +83,11 @@ def plan(
     on_a_node = world if ranks_per_node is None else min(world, _whole("ranks_per_node", ranks_per_node))
     mesh_of(found, world)
     check_sources(found)
-    parts = planned(found, folder, Place(world, on_a_node), _bytes(node_memory))
+    threads = _core.num_threads()
+    try:
+        parts = planned(found, folder, Place(world, on_a_node), _bytes(node_memory))
+    finally:
+        _core.set_num_threads(threads)
     values = {**vars(parts), "text": in_python(parts.text, {})}
     return Plan(**values, name=found.name, family=found.model.family)
 
@@ -97,6 +98,8 @@ def _asked(config: Config | str | Path, workdir: str | Path | None) -> tuple[Con
         raise TypeError(f"[plan] workdir: expected a folder or None, got {workdir!r}")
     if isinstance(config, str | Path) and RunFolder(Path(config)).has_identity:
         run = RunFolder(Path(config))
+        if workdir is not None:
+            raise second_folder("plan", config, str(workdir))
         run_copies(run)
         return read_saved_config(run), run
     found = run_config(config, "plan")

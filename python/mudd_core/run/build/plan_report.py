@@ -1,4 +1,4 @@
-"""The plan of a run: parameters, FLOPs, memory and time; and the table of parameters."""
+"""The plan of a run: parameters, FLOPs, memory and time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import dataclasses
 import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.surroundings import notes_stream
@@ -16,8 +15,8 @@ from mudd_core.data.pipelines.text import CacheToBuild, cache_to_build
 from mudd_core.engine import memory
 from mudd_core.engine.flops import matrix_weights, peak_flops
 from mudd_core.engine.frozen import stored_note, trained_note
+from mudd_core.engine.model import Model
 from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
-from mudd_core.engine.optimizer_groups import ParameterGroup, by_name
 from mudd_core.run.build.disk_space import (
     most_at_once,
     refuse_full_disk,
@@ -40,7 +39,7 @@ LOADED_LATER = 13 * memory.MIB
 # Measured resident bytes of launch.py before planning, and the part of them that its libraries use.
 _RESIDENT, _LIBRARIES = 46 * memory.MIB, 20 * memory.MIB
 _BLOCK_SECONDS = 0.007  # time in which planning records the graphs of a block
-NO_FIT = "DOES NOT FIT"
+_NO_FIT = "DOES NOT FIT"
 _KINDS = {
     "program": "program",
     "weights": "weights",
@@ -74,6 +73,7 @@ class Planned:
     """The text of a plan and its values, which mc.plan documents."""
 
     text: str
+    fits: bool
     parameters: int
     flops_per_token: float
     flops_per_step: float
@@ -116,28 +116,43 @@ def planned(
     memory_of = {"program": program, **own}
     rate, (fraction, source) = peak_flops(train.precision), fraction_of_peak(config, folder)
     seconds = flops * tokens / (rate * fraction * place.nodes)
+    memory_fits, memory_lines = _memory_lines(plan, memory_of, node_memory, command)
+    disk_fits, disk_lines = _disk_lines(config, checkpoints, saved, steps, build)
     lines = [
-        f"plan of {config.name} ({shape.family}), vocabulary {shape.vocab_size:,}",
-        f"  parameters    {model.n_parameters:,}, of them in matmuls {matrix_weights(shape, shape.vocab_size):,}",
-        *(
-            f"                {note}"
-            for note in (trained_note(model.store, config.tune), stored_note(model.store))
-            if note
-        ),
+        *_model_lines(config, model),
         f"  FLOPs         {flops_text(flops)} per token, {flops_text(flops * tokens)} per step of "
         f"{tokens:,} tokens" + ("" if steps is None else f", {flops_text(flops * tokens * steps)} in all"),
         *([] if place.world == 1 else [f"  ranks         {place.text(config)}"]),
-        *_memory_lines(plan, memory_of, node_memory, command),
+        *memory_lines,
         *_first_start_lines(build, program),
         f"  checkpoint    {bytes_text(saved)} each, {train.keep_last or 'all'} kept",
-        *_disk_lines(config, checkpoints, saved, steps, build),
+        *disk_lines,
         *time_lines(config, steps, seconds, (rate, fraction, source), place.nodes),
         *_epoch_lines(config, steps, build),
         *filter(None, [_maps_line(config), recipe_note(config)]),
     ]
     return Planned(
-        "\n".join(lines), model.n_parameters, flops, flops * tokens, steps, memory_of, saved, seconds
+        "\n".join(lines),
+        memory_fits and disk_fits,
+        model.n_parameters,
+        flops,
+        flops * tokens,
+        steps,
+        memory_of,
+        saved,
+        seconds,
     )
+
+
+def _model_lines(config: Config, model: Model) -> list[str]:
+    """Return the lines about the model and its parameters."""
+    shape = model.config
+    notes = filter(None, [trained_note(model.store, config.tune), stored_note(model.store)])
+    return [
+        f"plan of {config.name} ({shape.family}), vocabulary {shape.vocab_size:,}",
+        f"  parameters    {model.n_parameters:,}, of them in matmuls {matrix_weights(shape, shape.vocab_size):,}",
+        *(f"                {note}" for note in notes),
+    ]
 
 
 def _say_if_slow(config: Config) -> None:
@@ -159,13 +174,10 @@ def _first_start_lines(build: CacheToBuild, program: int) -> list[str]:
 
 def _disk_lines(
     config: Config, checkpoints: Checkpoints, each: int, steps: int | None, build: CacheToBuild
-) -> list[str]:
-    """Return lines about the disk space for checkpoints and a new token cache.
-
-    They say whether a start would fail.
-    """
+) -> tuple[bool, list[str]]:
+    """Return False if a start would fail, and lines about the disk space for checkpoints and a new token cache."""
     if not config.train.save:
-        return []
+        return True, []
     cache, root = build.size, build.root
     if steps is not None:
         config = dataclasses.replace(config, train=dataclasses.replace(config.train, steps=steps))
@@ -180,8 +192,8 @@ def _disk_lines(
         refuse_full_disk(config, checkpoints, each)
         text = shortage(config, checkpoints, each, cache if checkpoints.shares_disk_with(root) else 0)
     except UserError as error:
-        text = f"{NO_FIT}: {error}"
-    return lines + _indented(text)
+        return False, lines + _indented(f"{_NO_FIT}: {error}")
+    return True, lines + _indented(text)
 
 
 def _epoch_lines(config: Config, steps: int | None, build: CacheToBuild) -> list[str]:
@@ -200,8 +212,8 @@ def _maps_line(config: Config) -> str:
 
 def _memory_lines(
     plan: MemoryPlan, kinds: dict[str, int], node_memory: int, command: Callable[[Choice], str]
-) -> list[str]:
-    """Return the peak memory of a rank and its parts, whether a start would fail, and other meshes."""
+) -> tuple[bool, list[str]]:
+    """Return True if a start has the memory, and lines: the peak of a rank, its parts, and other meshes."""
     peak, ranks, programs = sum(kinds.values()), plan.place.on_a_node, plan.place.on_a_node * kinds["program"]
     free, limit = memory.available_bytes()
     whose = "" if ranks == 1 else f" of a rank, {bytes_text(ranks * peak)} of a node of {ranks}"
@@ -217,13 +229,14 @@ def _memory_lines(
     lines = [f"  memory        {bytes_text(peak)} at the peak{whose}; {limit}"]
     fits = ranks * peak - programs <= have(plan.place)
     if not fits and plan.place.world == 1:
-        lines += _indented(f"{NO_FIT}: {plan.advice(kinds, have(plan.place))}")
+        lines += _indented(f"{_NO_FIT}: {plan.advice(kinds, have(plan.place))}")
         if (found := plan.nearest(have)) is not None:
             lines += _mesh_that_fits(found, command, "the nearest mesh that fits is")
     lines += [
         f"    {bytes_text(kinds[kind]):>14}  {text}" for kind, text in _KINDS.items() if kinds.get(kind)
     ]
-    return lines if plan.place.world == 1 else lines + _mesh_lines(plan, kinds, have, fits, command)
+    meshes = [] if plan.place.world == 1 else _mesh_lines(plan, kinds, have, fits, command)
+    return fits, lines + meshes
 
 
 def _mesh_lines(
@@ -250,9 +263,9 @@ def _mesh_lines(
         return lines
     if (found := plan.nearest(have)) is None:
         return lines + _indented(
-            f"{NO_FIT} on any mesh of this batch: {plan.advice(kinds, have(plan.place))}"
+            f"{_NO_FIT} on any mesh of this batch: {plan.advice(kinds, have(plan.place))}"
         )
-    return lines + _mesh_that_fits(found, command, f"{NO_FIT}; the nearest mesh that fits is")
+    return lines + _mesh_that_fits(found, command, f"{_NO_FIT}; the nearest mesh that fits is")
 
 
 def _mesh_that_fits(found: Choice, command: Callable[[Choice], str], begin: str) -> list[str]:
@@ -264,30 +277,3 @@ def _mesh_that_fits(found: Choice, command: Callable[[Choice], str], begin: str)
 
 def _indented(text: str) -> list[str]:
     return textwrap.wrap(text, 100, initial_indent=" " * 16, subsequent_indent=" " * 16)
-
-
-def parameter_table(config: Config) -> str:
-    """Return a table of parameters with shape, role, initializer, optimizer, learning rate and decay."""
-    shape = resolved_model(config, expected_vocabulary(config))
-    model, engine, _ = plan_model(shape, config, only=True)
-    groups = by_name(engine.groups)
-    rows: list[tuple[str, ...]] = [("parameter", "shape", "role", "init", "optimizer", "lr", "decay")]
-    for name in model.store.names():
-        rows.append(_table_row(name, model.store.describe(name), config, groups[name]))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return "\n".join(
-        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows
-    )
-
-
-def _table_row(name: str, about: dict[str, Any], config: Config, group: ParameterGroup) -> tuple[str, ...]:
-    scale = f"({about['init_scale']:g})" if about["init"] in ("normal", "constant") else ""
-    return (
-        name,
-        " x ".join(str(size) for size in about["shape"]),
-        about["role"],
-        about["init"] + scale,
-        group.optimizer if about["trainable"] else "none",
-        f"{config.optim.lr * about['lr_scale']:g}" if about["trainable"] else "frozen",
-        f"{group.weight_decay * about['decay_scale'] if about['trainable'] else 0:g}",
-    )

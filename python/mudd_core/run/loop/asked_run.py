@@ -9,7 +9,7 @@ from mudd_core.base.other_folders import other_folder, require_no_other
 from mudd_core.config import Config
 from mudd_core.config.fields import replace_path
 from mudd_core.config.suggest import nearest
-from mudd_core.engine.argument_check import run_config
+from mudd_core.engine.argument_check import run_config, second_folder
 from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.config_source import of_facts, require_registered
 from mudd_core.run.store.json_files import read_facts, read_saved_config
@@ -34,10 +34,7 @@ def asked_run(
     if not run.has_identity:
         return _named(config), workdir
     if workdir is not None:
-        raise UserError(
-            f"[Trainer] workdir: expected none with {path}, the folder of a run, got '{workdir}'; "
-            "leave workdir out, or pass a config and the new folder"
-        )
+        raise second_folder("Trainer", path, str(workdir))
     _require_registered(run)
     run_copies(run)
     found = read_saved_config(run)
