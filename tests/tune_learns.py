@@ -24,7 +24,7 @@ TEMPLATE = (
 )
 HELD = 200
 METHODS = {"lora": "optim.lr=2e-3", "full": "optim.lr=2e-3"}  # the rates of so small a model
-BASE_STEPS = 1500  # after 500 steps the frozen embedding and head limit the adapters
+BASE_STEPS = 1500  # after only 500, the frozen embedding and head are too poor for adapters
 NEAR, BELOW = 0.15, 0.5  # nats: of LoRA from full, and of both below the base
 
 

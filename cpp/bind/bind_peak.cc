@@ -12,7 +12,7 @@ void bind_peak(py::module_& m) {
         "try).");
   m.def("bf16_peak_gflops", &mudd::bf16_peak_gflops, py::arg("threads"), py::arg("tries") = 20,
         py::call_guard<py::gil_scoped_release>(),
-        "The same for bf16 operands and fp32 sums, by the units that the active level has for them.");
+        "The same for bf16 operands and fp32 sums, with the bf16 instructions of the active level.");
   m.def("read_gbps", &mudd::read_gbps, py::arg("threads"), py::call_guard<py::gil_scoped_release>(),
         "GB/s that `threads` threads read from memory, measured (512 MiB are touched for a moment).");
 }

@@ -200,7 +200,7 @@ void bind_step(py::module_& m) {
             return bind::view(const_cast<double*>(sums.data()), {static_cast<int64_t>(sums.size())}, DType::f64,
                               std::move(self), false);
           },
-          "Sums of the metrics over the last step's samples, one after the other; the next step overwrites them.")
+          "One value per metric: its sum over the samples of the last step. The next step overwrites the array.")
       .def("settle", &TrainStep::settle, py::call_guard<py::gil_scoped_release>(),
            "Returns when the weights of the last update are here, from all nodes; all ranks call it together.")
       .def_property_readonly(

@@ -22,8 +22,9 @@ constexpr uint64_t kLargestIndex = uint64_t{1} << 32;
 PackedRows::PackedRows(DocumentTable documents, PackOptions options)
     : documents_(std::move(documents)), options_(std::move(options)) {
   check(documents_.count() >= 1, "pack", "documents: expected one or more, got none");
-  check(options_.batch_size >= 1 && options_.workers >= 1 && options_.epochs >= 0, "pack",
+  check(options_.batch_size >= 1 && options_.workers >= 1, "pack",
         "batch_size, workers: expected at least 1, got ", options_.batch_size, " and ", options_.workers);
+  check(options_.epochs >= 0, "pack", "epochs: expected at least 0, got ", options_.epochs);
   while (leaves_ < static_cast<size_t>(options_.batch_size)) leaves_ *= 2;
   free_.resize(2 * leaves_);
   rows_.resize(static_cast<size_t>(options_.batch_size));

@@ -46,7 +46,7 @@ TokenFile::TokenFile(TokenFileSpec spec)
   const int64_t size = static_cast<int64_t>(file_.size());
   const int64_t end = spec_.offset + spec_.count * spec_.width;
   if (size < end) {
-    throw FormatError(spec_.path, size, "file is truncated: its token ids end at byte " + std::to_string(end));
+    throw FormatError(spec_.path, size, "file is truncated: its token ids need " + std::to_string(end) + " bytes");
   }
 }
 

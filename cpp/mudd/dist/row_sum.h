@@ -15,7 +15,8 @@ class RowSum final : public Machine {
   RowSum(Link link, float* data, std::vector<OwnedRange> pieces, int64_t width);
 
  private:
-  // The rows that this member sends to another in this round, and those it receives for its remaining rows.
+  // One partner of this round: the rows sent to it, and the rows received from it for the rows that this member
+  // keeps.
   struct Partner {
     int member = 0;
     std::vector<uint8_t> sent_bits, got_bits;

@@ -110,7 +110,7 @@ class Executor {
   Workspace workspace_;
   GradientSums gradients_;
   std::vector<std::vector<int>> first_reads_;     // by position: parameters that no earlier position reads
-  std::vector<std::vector<int>> posts_, awaits_;  // by position: units of weights
+  std::vector<std::vector<int>> posts_, awaits_;  // by position: units to request, units to wait for
   std::string first_non_finite_;
   std::vector<Span> spans_;
   std::vector<TimedCall> calls_;

@@ -66,7 +66,7 @@ void CutStep::sum(size_t bucket) {
   over_ranks_.by_messages(sums_.buckets()[bucket], by_messages_[bucket]);
 }
 
-// Receive the sum of a bucket; its memory is then free, here and on ranks that read it.
+// Receive the sum of a bucket. Afterwards all ranks have read the bucket, so its memory can be reused.
 void CutStep::finish(size_t bucket) {
   while (summed_ <= bucket) {
     comm_.wait([&] { return all(summed_, &Progress::written); });

@@ -20,7 +20,7 @@ class RankSums {
   using Messages = std::vector<std::shared_ptr<dist::Pending>>;  // sums in progress
   using Skips = std::function<bool(const GradientUse&)>;
 
-  // slices: the owners are all ranks. The references must outlive it.
+  // slices: every rank owns one part. The referenced objects must outlive the RankSums.
   RankSums(const Executor& executor, NodeGradients& gradients, const Slices& slices, ExpertParts experts);
   // Set the places in the buffer of each rank of the host.
   void set_places(std::vector<Places> places) { places_ = std::move(places); }

@@ -21,6 +21,8 @@ Array: TypeAlias = "npt.NDArray[Any]"  # of any dtype
 # Of any shape. With npt.NDArray a strict checker would complain about the types of the axes in users' code.
 Float32: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.float32]]"
 Float64: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.float64]]"
+# Values of a model: float32, but int32 for the chosen experts.
+Value32: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.float32 | np.int32]]"
 Int32: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.int32]]"
 Int64: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.int64]]"
 Bool: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]"

@@ -50,7 +50,9 @@ def read_tensors(folder: Path, manifest: Manifest, wanted: Callable[[str], bool]
             continue
         dtype = dtypes.numpy_dtype(about.dtype)
         if dtype is None:
-            raise FormatError(str(folder / MANIFEST), 0, f"tensor {name!r} has dtype {about.dtype}")
+            raise FormatError(
+                str(folder / MANIFEST), 0, f"tensor {name!r} has the unknown dtype {about.dtype}"
+            )
         tensors[name] = np.empty(about.shape, dtype)
         fill_range(folder, name, about, tensors[name].reshape(-1), 0)
     return tensors

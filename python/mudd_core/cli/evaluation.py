@@ -28,7 +28,7 @@ def evaluate_named(request: Request, config: Config) -> int:
     for name in ("--split", "--step"):
         if name in request.options:
             raise UserError(
-                f"[arguments] {name}: expected a run to read, got load_parameters_path; leave one of them out"
+                f"[arguments] {name} applies only to a run; leave out {name} or load_parameters_path"
             )
     result = evaluate_start(
         config,

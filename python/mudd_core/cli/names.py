@@ -124,7 +124,11 @@ OPTIONS: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "checkpoint of step N instead of the newest; best: the lowest validation loss",
         ("validate", "sample"),
     ),
-    "--help": ("", "print this help; COMMAND --help: of a command; --help=all: all config fields", ()),
+    "--help": (
+        "",
+        "print this help; COMMAND --help: help for one command; --help=all: all config fields",
+        (),
+    ),
     "--version": ("", "print the version", ()),
 }
 # Options of the command tune for the options and fields that other commands use.

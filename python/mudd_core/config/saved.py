@@ -133,8 +133,8 @@ class OtherConfigError(UserError):
 
 
 def differences(saved: Config, asked: Config) -> list[Difference]:
-    """Return the fields that differ, in the order of the requested config; two spellings of one bound value are
-    equal.
+    """Return the fields that differ, in the order of the requested config. Bound fields (with_bound_values) are
+    compared by their effective values.
     """
     saved, asked = with_bound_values(saved), with_bound_values(asked)
     old = {info.path: info for info in walk(saved)}

@@ -101,8 +101,8 @@ class TrainConfig:
     )
     period_start: int = opt(
         0,
-        "number of updates before the intervals of save_every and eval_every start; 1 = as if the "
-        "first step were 0",
+        "number of updates before the intervals of save_every and eval_every start; with 1 and an interval of 100, "
+        "these are updates 101, 201, ...",
         "steps",
         low=0,
         free=True,

@@ -149,7 +149,7 @@ class Engine:
         return {**self._accuracy, "aux_loss": self._aux_loss, **self._load.row()}
 
     def evaluate(self, batch: Mapping[str, Array]) -> tuple[float, int, int]:
-        """Return summed nats, counted and guessed targets of a batch of inputs and targets int32 [B, T]."""
+        """Return (summed loss in nats, targets, correct predictions) of a batch of inputs and targets int32 [B, T]."""
         return self.model.evaluate(batch)
 
     @alone

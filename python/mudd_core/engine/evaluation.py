@@ -46,7 +46,7 @@ def pieces(batch: Mapping[str, Array], size: int) -> Iterator[Mapping[str, Array
 
 
 def evaluated(planned: Planned, batch: Mapping[str, Array]) -> tuple[float, int, int]:
-    """Return summed nats, counted and guessed targets of a batch; run the evaluation graph piece by piece."""
+    """Run the evaluation graph on pieces of a batch. Return (summed loss in nats, targets, correct predictions)."""
     loss, count, guessed = 0.0, 0, 0
     for piece in pieces(batch, planned.shape[0]):
         planned.fill(piece)

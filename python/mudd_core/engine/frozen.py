@@ -1,4 +1,4 @@
-"""Select the parameters that train by train.trainable, and store frozen ones in 16 bits (train.frozen_dtype)."""
+"""Apply train.trainable, which selects the parameters that train, and store the others as train.frozen_dtype says."""
 
 from __future__ import annotations
 

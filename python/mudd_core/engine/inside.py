@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from mudd_core import nn
 from mudd_core.base.in_use import InUse, alone
-from mudd_core.base.types import Array
+from mudd_core.base.types import Array, Float32, Value32
 from mudd_core.config import ModelConfig
 from mudd_core.engine.bare_model import BareModel
 from mudd_core.engine.planned import tree_sum
@@ -156,7 +156,7 @@ class ShownInside(BareModel):
         return self.inside.patch(functions)
 
 
-class Captured(dict[str, Array]):
+class Captured(dict[str, Value32]):
     """Values of one forward pass: name to array.
 
     loss: in nats, if targets were passed. gradients: of that loss, by the names of values and parameters.
@@ -166,7 +166,8 @@ class Captured(dict[str, Array]):
         self, values: Mapping[str, Array], gradients: Mapping[str, Array], loss: float | None
     ) -> None:
         super().__init__(values)
-        self.gradients, self.loss = dict(gradients), loss
+        self.gradients: dict[str, Float32] = dict(gradients)
+        self.loss = loss
 
     def __repr__(self) -> str:
         """Return one line for each array."""

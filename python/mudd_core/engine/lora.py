@@ -81,7 +81,7 @@ def base_names(store: _core.ParamStore) -> list[str]:
 
 
 def own_names(store: _core.ParamStore) -> list[str]:
-    """Return the trainable adapter parameters in a list of all parameter names."""
+    """Return the names of the adapter parameters, or of all parameters if there are no adapters."""
     return [name for name in store.names() if is_adapter(name)] or list(store.names())
 
 

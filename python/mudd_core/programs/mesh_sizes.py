@@ -38,7 +38,7 @@ def without(axis: str, ranks: str) -> str:
 
     ranks: the use of its ranks without it.
     """
-    return f"{NOT_BUILT[REFUSED_AXES.get(axis, axis)]}; leave it out: {ranks}"
+    return f"{NOT_BUILT[REFUSED_AXES.get(axis, axis)]}; leave this key out ({ranks})"
 
 
 def of_maxtext(values: Values) -> dict[str, Scalar]:

@@ -77,7 +77,7 @@ def test_a_bad_hydra_file_is_2_in_one_line(
 
 
 def chained(first: Node, form: str, count: int) -> dict[str, Node]:
-    """Return keys a0, a1, ...; each is the form in which @ is replaced by the name of the previous key."""
+    """Return {a0: first, a1: ...}; later values are `form` with @ replaced by the name of the previous key."""
     return {"a0": first, **{f"a{i}": form.replace("@", f"a{i - 1}") for i in range(1, count)}}
 
 

@@ -52,7 +52,7 @@ PROPOSED = {
     "model.hidden-size=64": "model.d_model=64",
 }
 
-# Arguments without an equivalent, and the answer to each.
+# Refused arguments, and a part of the message for each.
 REFUSED = {
     "--nproc_per_node=0": "is --ranks here: got '0'",
     "--nproc_per_node=many": "is --ranks here: got 'many'",

@@ -333,7 +333,7 @@ def test_a_text_far_above_the_sequences_is_dropped_and_counted(tmp_path: Path) -
 def test_long_texts_are_tokenized_one_by_one_and_a_request_to_stop_ends_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Check both: 20 conversations just below the limit once needed 1.3 GB, and SIGTERM had to wait for 64 of them."""
+    """Check memory (20 conversations just below the limit once needed 1.3 GB) and stops (SIGTERM waited for 64)."""
     template = "{%- for m in messages %}{{ m.content * (1000 if m.content == 'big' else 1) }}{%- endfor %}"
     big = {"messages": [ASKS, {**SAYS, "content": "big"}]}
     short = {"messages": [ASKS, SAYS]}

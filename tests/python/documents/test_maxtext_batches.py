@@ -46,7 +46,7 @@ def test_an_evaluation_follows_a_typed_batch_of_several_devices() -> None:
     medium = [word.replace("MUDDLlama2Medium", "LlamaMedium") for word in MUDD]
     assert (
         resolved(*medium, "dataset_type=pile", "per_device_batch_size=64").config.eval.batch_size == 8
-    )  # one sequence of a device that trains on 8
+    )  # the class evaluates one sequence for every eight that a device trains on
 
 
 @pytest.mark.parametrize(

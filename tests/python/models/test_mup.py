@@ -118,7 +118,7 @@ def test_rates_and_first_values_follow_the_table(rule: str) -> None:
     for name in ("blocks.0.attn.q.w", "blocks.0.attn.o.w", "blocks.0.ffn.down.w", "head"):
         assert not zeros[name].any()
     sp = Model(dataclasses.replace(shape, u_init="sp")).parameters["head"]
-    # The standard deviation of a sample.
+    # The standard deviation of 4,096 random values is only near the configured one.
     assert np.std(sp) == pytest.approx(64**-0.5, rel=0.05)
 
 

@@ -28,7 +28,7 @@ def test_an_argument_without_a_name_is_dropped_with_a_note(word: str) -> None:
         (("ici_sequence_parallelism=2",), "1.6 to 29 times as long as its computation"),
         (
             ("dcn_pipeline_parallelism=2",),
-            "pipeline stages are not implemented yet; leave it out: ici_fsdp_parallelism=-1 uses all ranks",
+            "pipeline stages are not implemented yet; leave this key out (ici_fsdp_parallelism=-1 uses all ranks)",
         ),
         (("ici_expert_parallelism=-1",), "expected the number of ranks"),
         (("ici_fsdp_parallelism=0",), "expected -1 (all remaining ranks) or at least 1, got 0"),

@@ -84,7 +84,7 @@ def test_a_type_of_a_header_has_a_name_of_its_own() -> None:
         ("a.h", header),
         ("b.h", "template <class T>\nclass Other final : public T {\n  enum class Part {\n"),
     ]
-    assert architecture.repeated_types(files) == []  # nested types are named by the enclosing type
+    assert architecture.repeated_types(files) == []  # nested types of different types differ
     again = ("c.cc", "namespace {\nenum class Piece : uint8_t { all };\n")
     (line,) = architecture.repeated_types([*files, again])
     assert line.startswith("a.h, c.cc: each defines a type Piece")

@@ -13,7 +13,7 @@ namespace {
 inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 inline int64_t larger(int64_t a, int64_t b) { return a < b ? b : a; }
 inline int64_t round_up(int64_t n) { return (n + kL - 1) / kL * kL; }
-// Return `numbers` plus the zero padding that a matmul reads along the sum.
+// Return the count `numbers` rounded up to what a matmul reads along its summed axis; the rest is zero padding.
 template <class U>
 int64_t whole(int64_t numbers) {
   return words_of<U>(numbers) * U::kPer;

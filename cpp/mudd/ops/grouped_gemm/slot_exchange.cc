@@ -70,7 +70,7 @@ void SlotExchange::begin(const dist::ExpertGroup& group, const ExpertSlots& home
   if (row > most) refuse(group, home, owner, busiest, most);
 }
 
-// List the pieces at both ends, by member and expert, for each of `rows` in turn.
+// For each of `rows` in turn, list its pieces by member and expert: at the rank of the tokens and at the owner.
 void SlotExchange::list(const dist::ExpertGroup& group, const ExpertSlots& home, const ExpertSlots& owner,
                         std::initializer_list<Rows> rows) {
   const int64_t experts = owner.n_experts;

@@ -21,8 +21,8 @@ struct RmsNormKernels {
   // piece. gain may be null.
   void (*fwd)(int64_t begin, int64_t end, int64_t heads, int64_t d, const float* x, int64_t x_stride,
               const float* gain, float eps, float* y, int64_t y_stride, float* inv);
-  // Pieces [begin, end). dx may be null (then only dgain); accumulate adds to dx. dgain may be null; else it
-  // receives this block's sum over its pieces, in their order (set, not added).
+  // Process pieces [begin, end). dx may be null: then only dgain is computed. accumulate: add to dx. dgain may be
+  // null; else it is overwritten with the sum over these pieces, in their order.
   void (*bwd)(int64_t begin, int64_t end, int64_t heads, int64_t d, const float* x, int64_t x_stride,
               const float* gain, const float* inv, const float* dy, int64_t dy_stride, float* dx,
               int64_t dx_stride, bool accumulate, float* dgain);

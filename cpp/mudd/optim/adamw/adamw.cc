@@ -58,7 +58,7 @@ const OptimizerSpec& adamw_spec() {
       .settings = {fraction("beta1", 0.9, "decay of the first moment"),
                    fraction("beta2", 0.95, "decay of the second moment"),
                    {option::number("eps_root", 0, at_least(0),
-                                   "added to the bias-corrected second moment below its root"),
+                                   "added to the bias-corrected second moment inside the square root"),
                     "eps_root"}},
       .rows = kRows,
       .make = make<Adamw>};

@@ -32,7 +32,7 @@ _WARM_UP = 0.03
 _TOKENS_AT_ONCE = 2048  # tokens per graph run
 _RATES = {"lora": 2e-4, "full": 2e-5}
 _WHY_RATE = {
-    "lora": "the usual rate of adapters, ten times the rate of whole weights",
+    "lora": "the usual learning rate of LoRA, ten times the rate of full fine-tuning",
     "full": "small against the weights, so that the base keeps what it knows",
 }
 

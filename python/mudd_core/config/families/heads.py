@@ -38,7 +38,7 @@ class Sizes(Decoding):
 
     @property
     def n_kv_head(self) -> int:
-        """0: as many key and value heads as query heads, unless the family has the field."""
+        """0: as many key and value heads as query heads. Families with grouped heads have a field of this name."""
         return 0
 
     def overridden(self, before: ModelConfig, fields: Collection[str]) -> str | None:

@@ -86,7 +86,7 @@ class PackStream:
         )  # turn of the next batch; larger than the batch's index once a stream has ended
         self._places_before_end = cursor.get("before_end", []) if cursor is not None else []
         places = [0] * workers
-        if cursor is not None:  # a cursor has the positions in the order for the next turns
+        if cursor is not None:  # a cursor lists the positions in the order of the next turns
             if len(cursor["places"]) != workers:
                 raise LookupError(f"expected positions of {workers} streams, got {len(cursor['places'])}")
             # Cursors of earlier checkpoints have no turn; they were saved before any stream had ended.

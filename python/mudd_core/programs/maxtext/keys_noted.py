@@ -110,7 +110,7 @@ _BY_REASON: Mapping[str, Mapping[str, Value]] = {
         "hf_eval_files": "",
     },
     "with hub.online=true, the environment variable HF_TOKEN is used": {"hf_access_token": ""},
-    "launch.py sample generates text": {
+    "a setting of the original's inference; launch.py sample generates text": {
         "max_prefill_predict_length": 64,
         "prompt": "I love to",
         "load_from_prefill_dir": False,

@@ -78,8 +78,9 @@ class TokenFormerNeox(System[TokenFormerConfig]):
         }
         tied = f"{prefix}{layers + 4}.final_linear.weight" not in shapes
         if read.flag("no_weight_tying", not tied) == tied:
+            want, has = ("false", "no") if tied else ("true", "a")
             raise ValueError(
-                "[tokenformer_neox] no_weight_tying: the setting does not match the weights (final_linear)"
+                f"[tokenformer_neox] no_weight_tying: expected {want}, because the weights have {has} final_linear"
             )
         layers = layers_in("tokenformer_neox", layers)
         heads = read.whole("num_attention_heads")

@@ -45,11 +45,12 @@ def real_rows(name: str, stored: int, slot_number: int) -> int:
     """
     if slot_number < 0:
         return stored
-    rows = slot_number * (4 if ".ffn." in name else 1)
+    factor = 4 if ".ffn." in name else 1
+    rows = slot_number * factor
     if rows > stored:
         raise UserError(
-            f"[start] load_parameters_path_slot_number: expected at most {stored}, the stored slots of '{name}', "
-            f"got {rows}"
+            f"[start] load_parameters_path_slot_number: expected at most {stored // factor}, because '{name}' has "
+            f"{stored} stored slots, got {slot_number}"
         )
     return rows
 

@@ -83,9 +83,8 @@ def require_types(model: Model, config: Config) -> None:
     for name, kind in frozen_types(model.store, config, {}, resumed=False).items():
         if (has := model.store.describe(name)["stored"]) != kind:
             raise UserError(
-                f"[config] train.frozen_dtype: expected the types of the given model, got {kind} for "
-                f"'{name}', which is in {has}; create the model with mc.Model(..., stored={{name: "
-                f"'{kind}'}})"
+                f"[config] train.frozen_dtype: expected {has}, in which the given model stores '{name}', got "
+                f"{kind}; create the model with mc.Model(..., stored={{'{name}': '{kind}'}})"
             )
 
 

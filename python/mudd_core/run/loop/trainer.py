@@ -58,7 +58,7 @@ class Trainer(Hinted):
 
     config: a config, the name of a config file, or the folder of a run to resume: mc.Trainer("runs/x").
     workdir: a folder, which is resumed if it has this run, or a RunStore; None writes only the token cache.
-    model: a model to train further instead of a new one from config.model; `t.step(batch)` then needs no data. A model
+    model: a model to train further instead of a new one from config.model; `t.step(batch)` then opens no data. A model
     from interop.load_original whose loss is over all positions keeps that loss.
     comm: the ranks of the run. Each rank has a Trainer, and all ranks must call the same methods; rank 0 writes and
     prints. progress: prints the lines of the run; with None only fit() prints.

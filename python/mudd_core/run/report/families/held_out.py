@@ -72,4 +72,4 @@ def held_out(folder: RunFolder, config: Config) -> HeldOut:
 
 
 def _refuse_build() -> None:
-    raise UserError("the token cache of the run is missing")
+    raise UserError("the token cache of the run is missing; the next start of the run builds it")
