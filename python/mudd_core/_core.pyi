@@ -743,7 +743,7 @@ class TrainStep:
     @property
     def metrics(self) -> typing.Any:
         """
-        Sums of the metrics over the last step's samples, one after the other; the next step overwrites them.
+        One value per metric: its sum over the samples of the last step. The next step overwrites the array.
         """
     @property
     def moment_planes(self) -> list[int]:
@@ -761,7 +761,7 @@ def add_own_optimizer(name: str, update: typing.Any, moments: collections.abc.Se
     """
 def bf16_peak_gflops(threads: int, tries: int = 20) -> float:
     """
-    The same for bf16 operands and fp32 sums, by the units that the active level has for them.
+    The same for bf16 operands and fp32 sums, with the bf16 instructions of the active level.
     """
 def check_levels() -> None:
     """
