@@ -188,6 +188,26 @@ def test_a_finished_run_prints_the_command_that_trains_it_longer(
     )
 
 
+def test_a_run_of_epochs_trains_longer_by_the_printed_command(tiny_text: Path, memory_path: Path) -> None:
+    words = ("train.batch_size=256", "train.eval_every=0", "train.save_every=0", "optim.schedule=constant")
+    run = TinyRun(
+        memory_path / "run", tiny_text, (*words, "train.epochs=1", "optim.warmup_steps=0")
+    ).finished()
+    run.finished()
+    command = run.output.splitlines()[1]
+    done = launched(memory_path, *arguments_of(command), "train.steps=2")
+    assert done.returncode == 0, done.stderr
+    (folder,) = [word.partition("=")[2] for word in arguments_of(command) if word.startswith("--workdir=")]
+    assert folder != str(run.workdir) and TinyRun(Path(folder), tiny_text).summary()["step"] == 2
+    refused = launched(memory_path, f"--workdir={run.workdir}", "train.steps=9999", "train.extend=true")
+    assert refused.returncode == 2 and "train.extend: expected train.epochs=0" in refused.stderr
+    (line,) = [line for line in refused.stderr.splitlines() if "start.load_parameters_path=" in line]
+    assert "train.epochs=0" in line
+    call = f"import mudd_core as mc; mc.Trainer({str(run.workdir)!r}).fit()"
+    said = subprocess.run([sys.executable, "-c", call], capture_output=True, text=True, check=True).stderr
+    assert "'train.epochs': 0" in said and "train.extend" not in said
+
+
 def test_a_new_run_goes_on_at_the_step_of_another_with_its_bits(tmp_path: Path, tiny_text: Path) -> None:
     whole = TinyRun(tmp_path / "whole", tiny_text, ("train.steps=16",))
     whole.finished()

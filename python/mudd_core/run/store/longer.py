@@ -18,7 +18,9 @@ def fields_in_new_folder(path: str, saved: Config, more: int) -> dict[str, Scala
     seed, of_data = (saved.train.seed + 1) % 2**64, (saved.data.seed + 1) % 2**63
     order = ("train.seed", seed) if saved.data.seed < 0 else ("data.seed", of_data)
     start = ("start.load_parameters_path", path)
-    return dict([("train.steps", more), order, start, ("start.keep_optimizer", True)])
+    # With train.epochs, train.steps would have no effect.
+    length: list[tuple[str, Scalar]] = [("train.epochs", 0)] if saved.train.epochs else []
+    return dict([("train.steps", more), *length, order, start, ("start.keep_optimizer", True)])
 
 
 def in_new_folder(path: str, saved: Config, more: int, done: int, program: Sequence[str]) -> str:

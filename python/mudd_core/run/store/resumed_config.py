@@ -20,7 +20,12 @@ from mudd_core.run.store.run_folder import ADAPTER, BASE, RunFolder
 
 
 def may_extend(saved: Config, steps: int, done: int) -> bool:
-    """Return True if a run of `steps` updates has the saved run's learning rates in the first `done` updates."""
+    """Return True if a run of `steps` updates has the saved run's learning rates in the first `done` updates.
+
+    With train.epochs, return False, because train.steps has no effect.
+    """
+    if saved.train.epochs:
+        return False
     longer = replace_path(saved, "train.steps", steps)
     return all(learning_rate(saved, t) == learning_rate(longer, t) for t in range(done))
 
@@ -31,6 +36,9 @@ def extended(saved: Config, asked: Config, done: int) -> Config:
     if not asked.train.extend or steps <= saved.train.steps:
         return saved
     if not may_extend(saved, steps, done):
+        if saved.train.epochs:
+            why = f"train.extend: expected train.epochs=0, because train.epochs={saved.train.epochs} sets the steps"
+            raise OtherConfigError([Difference("train.steps", saved.train.steps, steps, False)], why)
         fixed = [change for change in differences(saved, asked) if not change.free_on_resume]
         raise OtherConfigError(
             fixed,
@@ -145,8 +153,9 @@ def resumed_config(saved: Config, asked: Config, done: int) -> tuple[Config, lis
     Raise UserError with the list of fields that must not differ.
     """
     asked = with_saved_tokenizer(saved, asked)
-    # train.epochs was resolved at the first start
-    if asked.train.epochs and asked.train.epochs == saved.train.epochs:
+    # train.epochs was resolved at the first start. A config that newly extends the run is refused instead.
+    extends = asked.train.extend and not saved.train.extend
+    if not extends and asked.train.epochs and asked.train.epochs == saved.train.epochs:
         asked = replace_path(asked, "train.steps", saved.train.steps)
     # the hash of the base is compared, not its path
     if saved.tune.method == "lora" and asked.start.load_parameters_path:
