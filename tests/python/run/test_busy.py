@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from launched import launched
-from mudd_core.run.ranks.other_load import OtherLoad, competing_text
+from mudd_core.run.ranks.other_load import OtherLoad, _ticks_of_children, competing_text
 from mudd_core.run.records.events import StepRecord
 from mudd_core.run.report.busy import BusyNotes
 from tiny_run import TinyRun
@@ -72,9 +73,34 @@ def test_a_step_below_half_of_the_speed_is_named_once() -> None:
         return notes.at_step(StepRecord(step, 1, 1.0, 1.0, 1.0, speed, 0.1, 1.0), logged=True, live=True)
 
     assert said(1, 50.0) == said(2, 100.0) == said(3, 51.0) == ""
-    assert said(4, 49.0) == "busy: below half of the highest speed"
+    assert said(4, 49.0) == "slow: below half of the highest speed" == said(5, 49.0)
     notes._until = 0.0
-    assert said(5, 10.0) == ""
+    assert said(6, 10.0) == ""
+
+
+def test_other_processes_are_named_after_a_slow_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    notes, load = BusyNotes(alone=True), 0.0
+    monkeypatch.setattr(OtherLoad, "take", lambda meter: load * meter.cores)
+
+    def said(speed: float) -> str:
+        return notes.at_step(StepRecord(1, 1, 1.0, 1.0, 1.0, speed, 0.1, 1.0), logged=True, live=False)
+
+    assert (said(100.0), said(40.0)) == ("", "slow: below half of the highest speed")
+    load = 1.0
+    assert said(40.0).startswith("busy: other processes take ") and said(40.0) == ""
+
+
+def test_children_and_grandchildren_are_no_other_processes() -> None:
+    spin = "while True: pass"
+    code = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {spin!r}])"
+    before = _ticks_of_children(os.getpid())
+    child = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+    try:
+        while _ticks_of_children(os.getpid()) < before + os.sysconf("SC_CLK_TCK"):
+            assert child.poll() is None
+    finally:
+        os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
 
 
 def test_a_run_and_doctor_on_a_busy_machine_name_it(tiny_text: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from pathlib import Path
@@ -35,13 +36,27 @@ class OtherLoad:
         return min(float(self.cores), max(0.0, others / (now[0] - last[0])))
 
     def _read(self) -> tuple[float, float, float] | None:
-        """Return (time, busy seconds of the cores, CPU seconds of this process and its ended children)."""
+        """Return (time, busy seconds of the cores, CPU seconds of this process and its children)."""
         try:
             rows = [line.split() for line in self._stat.read_text(encoding="ascii").splitlines()]
             ticks = sum(int(row[1 + i]) for row in rows if row and row[0] in self._names for i in _BUSY)
         except (OSError, ValueError, IndexError):
             return None
-        return time.monotonic(), ticks / os.sysconf("SC_CLK_TCK"), sum(os.times()[:4])
+        a_second = os.sysconf("SC_CLK_TCK")
+        own = sum(os.times()[:4]) + _ticks_of_children(os.getpid()) / a_second
+        return time.monotonic(), ticks / a_second, own
+
+
+def _ticks_of_children(process: int) -> int:
+    """Return the CPU ticks of the running descendants of a process; ended ones are in the times of their parents."""
+    ticks = 0
+    for file in Path(f"/proc/{process}/task").glob("*/children"):
+        with contextlib.suppress(OSError, ValueError, IndexError):  # a process may end now
+            for child in map(int, file.read_text(encoding="ascii").split()):
+                # The name before the last bracket may contain blanks.
+                row = Path(f"/proc/{child}/stat").read_text(errors="replace").rpartition(")")[2].split()
+                ticks += sum(map(int, row[11:15])) + _ticks_of_children(child)
+    return ticks
 
 
 def competing_text(others: float, cores: int, threads: int) -> str:

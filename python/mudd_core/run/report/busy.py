@@ -1,4 +1,4 @@
-"""Notes about a machine that other processes use: at the start of a run, and once in the progress line."""
+"""Notes in the progress line, each once: other processes use the machine, or the run has become slow."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ class BusyNotes:
 
     def __init__(self, *, alone: bool) -> None:
         self._load = OtherLoad() if alone else None
-        self._said, self._until, self._best = "", 0.0, 0.0
+        self._busy = self._slow = False  # True after the note
+        self._shown, self._until, self._best = "", 0.0, 0.0
 
     def at_start(self) -> str:
         """Return a line about the time since this object was made; empty if no other process competes."""
@@ -25,19 +26,20 @@ class BusyNotes:
         return f"note: {text}, so that steps may take longer" if text else ""
 
     def at_step(self, record: StepRecord, *, logged: bool, live: bool) -> str:
-        """Return a field of the progress line, once for a run, or for some seconds if it is live; else empty."""
-        if self._said:
-            return self._said if live and time.monotonic() < self._until else ""
+        """Return a field of the progress line; empty without one. A note comes once, or for some seconds if live."""
+        if live and time.monotonic() < self._until:
+            return self._shown
         if not logged or self._load is None:
             return ""
-        text, speed = self._text(), record.tokens_per_second
-        slow = speed < _SLOW * self._best
+        text, speed = "" if self._busy else self._text(), record.tokens_per_second
+        slow = "" if self._slow or speed >= _SLOW * self._best else "below half of the highest speed"
         self._best = max(self._best, speed)
         if not (text or slow):
             return ""
-        parts = [text, "below half of the highest speed" if slow else ""]
-        self._said, self._until = f"busy: {', '.join(filter(None, parts))}", time.monotonic() + _SHOWN_SECONDS
-        return self._said
+        self._busy, self._slow = self._busy or bool(text), self._slow or bool(slow)
+        note = ", ".join(filter(None, [text, slow]))
+        self._shown, self._until = f"{'busy' if text else 'slow'}: {note}", time.monotonic() + _SHOWN_SECONDS
+        return self._shown
 
     def _text(self) -> str:
         if self._load is None:
