@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from mudd_core import ops
-from mudd_core.base.other_names import NN, unknown
+from mudd_core.base.arguments.known import unknown
+from mudd_core.base.other_names import NN
 from mudd_core.config.families import TiedHead
 from mudd_core.graph.parameters import Adapters, Declaration
 from mudd_core.graph.recording import Like, current, part, prefix

@@ -30,6 +30,8 @@ def replaced(
     if field is None and changes:
         return with_changes(config, changes)
     if isinstance(field, Mapping):
+        if value is not None:
+            raise TypeError(f"[config] replace: expected no value after a dict of fields, got {value!r}")
         return with_changes(config, {**field, **changes})
     if not isinstance(field, str):
         given = "nothing" if field is None else f"a {type(field).__name__}"

@@ -60,6 +60,11 @@ def plain_values(config: Sections, changes: Changes) -> dict[str, Scalar]:
     }
 
 
+def override(path: str, value: Value) -> str:
+    """Return the argument that sets a field: `train.save=false`."""
+    return f"{path}={str(value).lower() if isinstance(value, bool) else value}"
+
+
 def _leaves(changes: Changes, prefix: str = "") -> Iterator[tuple[str, Value]]:
     """Yield dotted paths and values; a model with a family stays one value."""
     for name, value in changes.items():

@@ -13,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from mudd_core import _core
+from mudd_core.base.arguments.known import Hinted
 from mudd_core.base.errors import UserError
 from mudd_core.base.in_use import InUse, alone
-from mudd_core.base.other_names import MODEL, Hinted
+from mudd_core.base.other_names import MODEL
 from mudd_core.base.types import Array, Float32
 from mudd_core.config import Config, LoraConfig, ModelConfig
 from mudd_core.config.schema import lora_of

@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from mudd_core import _core
+from mudd_core.base.arguments.known import Hinted
 from mudd_core.base.in_use import InUse
-from mudd_core.base.other_names import TENSOR, Hinted
+from mudd_core.base.other_names import TENSOR
 from mudd_core.base.types import Array, Float32
 from mudd_core.graph import scopes
 from mudd_core.graph.constants import as_array, as_input

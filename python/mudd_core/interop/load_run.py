@@ -6,10 +6,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from mudd_core.base.arguments.checks import step_or_best
+from mudd_core.base.arguments.known import known_arguments
 from mudd_core.base.errors import UserError
 from mudd_core.base.members import object_in
 from mudd_core.base.other_folders import require_no_other
-from mudd_core.base.other_names import known_arguments
 from mudd_core.base.paths import local
 from mudd_core.config.suggest import nearest
 from mudd_core.interop import load_original
@@ -42,8 +43,7 @@ def load_run(path: str | Path, step: int | Literal["best"] | None = None, *, tru
     on this machine may (docs/your-own.md).
     """
     folder = local(path, "[load_run] path").expanduser()
-    if step not in (None, "best") and (isinstance(step, bool) or not hasattr(step, "__index__")):
-        raise TypeError(f'[load_run] step: expected a whole number, "best" or None, got {step!r}')
+    step = step_or_best("load_run", step)
     if not folder.exists():
         raise UserError(
             f"[load_run] path: expected {_WHAT}, got '{path}', which does not exist{_hint(folder)}"

@@ -10,7 +10,8 @@ The functions are built from the declarations of the core (`_core.op_specs()`); 
 
 from typing import Never
 
-from mudd_core.base.other_names import OPS, unknown
+from mudd_core.base.arguments.known import unknown
+from mudd_core.base.other_names import OPS
 from mudd_core.graph.recording import Like as Like
 from mudd_core.ops.call import custom, functions
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from mudd_core import config as own
 from mudd_core.config import Config, check_config
 from mudd_core.config.keywords import changes_of
-from mudd_core.config.replaced import Changes, Value, with_changes
+from mudd_core.config.replaced import Changes, Value, override, with_changes
 from mudd_core.programs.program import CommandLine, is_our_own, program_of_command
 
 
@@ -22,9 +22,10 @@ def loaded_config(
 
 
 def _loaded(path: str | Path, overrides: Sequence[str] | Changes) -> Config:
-    if isinstance(overrides, str):
+    if isinstance(overrides, str) or not isinstance(overrides, Mapping | Iterable):
+        given = f"a str; pass [{overrides!r}]" if isinstance(overrides, str) else repr(overrides)
         raise TypeError(
-            f"[load_config] overrides: expected a dict of fields or a list of strings, got a str; pass [{overrides!r}]"
+            f"[load_config] overrides: expected a dict of fields or a list of strings, got {given}"
         )
     if not isinstance(path, str | Path):
         given = "a dict" if isinstance(path, Mapping) else repr(path)
@@ -49,7 +50,4 @@ def _loaded(path: str | Path, overrides: Sequence[str] | Changes) -> Config:
 
 def _words(overrides: Changes) -> tuple[str, ...]:
     """Return a dict of overrides as arguments in the grammar of an original program."""
-    values = {
-        name: str(value).lower() if isinstance(value, bool) else value for name, value in overrides.items()
-    }
-    return tuple(f"{name}={value}" for name, value in values.items())
+    return tuple(override(name, value) for name, value in overrides.items())

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import mudd_core as mc
@@ -82,6 +83,10 @@ def test_a_run_opened_at_a_step_is_used_at_that_step() -> None:
     assert "up to step 2 of 4" in repr(mc.compare("runs/a", early))
     exported = mc.export(early, "early")
     assert exported.step == 2 and exported.system == "hf"
+    step = np.int64(2)
+    assert (
+        mc.load_run("runs/b", step=step).step == mc.export("runs/b", "early", step=step, force=True).step == 2
+    )
     assert mc.export("runs/b", "early", force=True, system="own").step == 4
     assert (
         mc.load("early").model.parameters["embed"] == mc.load_run("runs/b").model.parameters["embed"]
@@ -104,11 +109,31 @@ WRONG: list[tuple[Call, type[Exception], str]] = [
         ValueError,
         "[plan] workdir: expected none with runs/a, the folder",
     ),
+    (
+        lambda: mc.plan("runs/a", ranks="2"),
+        TypeError,
+        "[plan] ranks: expected a whole number from 1, got '2'",
+    ),  # type: ignore[arg-type]
+    (
+        lambda: mc.load_config("tiny.py", 5),
+        TypeError,
+        "[load_config] overrides: expected a dict of fields or a",
+    ),  # type: ignore[arg-type]
+    (
+        lambda: mc.load_config("tiny.py").replace({"train.steps": 5}, 5),  # type: ignore[call-overload]
+        TypeError,
+        "[config] replace: expected no value after a dict of fields, got 5",
+    ),
+    (
+        lambda: mc.Trainer("runs/a").fit(progress="no"),  # type: ignore[arg-type]
+        TypeError,
+        "[fit] progress: expected True or False, got 'no'",
+    ),
     (lambda: mc.plan("runs/a", ranks=0), ValueError, "[plan] ranks: expected a whole number from 1, got 0"),
-    (lambda: mc.plan("runs/a", ranks=True), ValueError, "[plan] ranks: expected a whole number"),
+    (lambda: mc.plan("runs/a", ranks=True), TypeError, "[plan] ranks: expected a whole number"),
     (lambda: mc.plan("runs/a", ranks=1, ranks_per_node=0), ValueError, "[plan] ranks_per_node: expected"),
     (lambda: mc.plan("runs/a", node_memory=-1), ValueError, "[plan] node_memory: expected GiB above 0"),
-    (lambda: mc.plan("runs/a", node_memory="1"), ValueError, "got '1'"),  # type: ignore[arg-type]
+    (lambda: mc.plan("runs/a", node_memory="1"), TypeError, "got '1'"),  # type: ignore[arg-type]
     (lambda: mc.compare(), ValueError, 'got none; type mc.compare("runs/one", "OTHER_RUN")'),
     (lambda: mc.compare("runs/a"), ValueError, 'got "runs/a" alone; type mc.compare("runs/a", "OTHER_RUN")'),
     (lambda: mc.compare("runs/a", 3), TypeError, "[compare] runs: expected the folders of runs, got 3"),  # type: ignore[arg-type]

@@ -8,6 +8,7 @@ from contextlib import nullcontext, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
+from mudd_core.base.arguments.checks import path_text, require_flag
 from mudd_core.base.errors import UserError
 from mudd_core.base.paths import local
 from mudd_core.base.python_arguments import python_errors
@@ -16,7 +17,7 @@ from mudd_core.cli.tune.before_after import Answer, Answers, answers_of, held_ou
 from mudd_core.cli.tune.start import Asked, started
 from mudd_core.config import Config, load_config
 from mudd_core.config.keywords import changes_of
-from mudd_core.config.replaced import Value, plain_values
+from mudd_core.config.replaced import Value, override, plain_values
 from mudd_core.interop.load_run import load_run
 from mudd_core.run.loop.trainer import Trainer
 from mudd_core.run.opened.run import Run
@@ -61,15 +62,14 @@ def tuned(
     fields: Mapping[str, Value],
 ) -> Tuned:
     """Fine-tune a model as mc.tune documents."""
-    if not isinstance(progress, bool):
-        raise TypeError(f"[tune] progress: expected True or False, got {progress!r}")
-    run = RunFolder(local(_path("workdir", workdir), "[tune] workdir"))
+    require_flag("tune", "progress", progress)
+    run = RunFolder(local(path_text("tune", "workdir", workdir), "[tune] workdir"))
     with python_errors({}):
         asked = Asked(
-            _path("base", base.path if isinstance(base, Run) else base),
-            _path("data", data),
+            path_text("tune", "base", base.path if isinstance(base, Run) else base),
+            path_text("tune", "data", data),
             run,
-            "" if adapter is None else _path("adapter", adapter),
+            "" if adapter is None else path_text("tune", "adapter", adapter),
             _words(fields),
         )
         with nullcontext() if progress else redirect_stdout(io.StringIO()), started(asked) as start:
@@ -82,17 +82,9 @@ def tuned(
     return Tuned(load_run(run.path), summary, tuple(map(str.strip, start.lines)), losses, answers)
 
 
-def _path(name: str, value: str | Path) -> str:
-    if not isinstance(value, str | Path) or not str(value):
-        raise TypeError(f"[tune] {name}: expected a string or a path, got {value!r}")
-    return str(value)
-
-
 def _words(fields: Mapping[str, Value]) -> list[str]:
     """Return the fields as overrides, which the run's model card repeats."""
     if wrong := [name for name in fields if name.startswith("model_")]:
         raise UserError(f"[tune] {wrong[0]}: the base decides the model; leave its fields out")
     values = plain_values(Config(), changes_of("tune", fields))
-    return [
-        f"{path}={str(value).lower() if isinstance(value, bool) else value}" for path, value in values.items()
-    ]
+    return [override(path, value) for path, value in values.items()]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import index
 from pathlib import Path
 
 from mudd_core import _core
+from mudd_core.base.arguments.known import known_arguments
 from mudd_core.base.errors import UserError
-from mudd_core.base.other_names import known_arguments
 from mudd_core.base.python_arguments import in_python
 from mudd_core.base.show.tables import html_table
 from mudd_core.base.units import bytes_text, duration, flops_text
@@ -107,14 +108,20 @@ def _asked(config: Config | str | Path, workdir: str | Path | None) -> tuple[Con
 
 
 def _whole(name: str, value: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST_COUNT:
-        raise UserError(f"[plan] {name}: expected a whole number from 1, got {value!r}")
-    return value
+    said = f"[plan] {name}: expected a whole number from 1, got {value!r}"
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(said)
+    if not 1 <= value <= LARGEST_COUNT:
+        raise UserError(said)
+    return index(value)
 
 
 def _bytes(memory: float | None) -> int:
     if memory is None:
         return 0
-    if isinstance(memory, bool) or not isinstance(memory, int | float) or not 0 < memory < float("inf"):
-        raise UserError(f"[plan] node_memory: expected GiB above 0, or None, got {memory!r}")
+    said = f"[plan] node_memory: expected GiB above 0, or None, got {memory!r}"
+    if isinstance(memory, bool) or not isinstance(memory, int | float):
+        raise TypeError(said)
+    if not 0 < memory < float("inf"):
+        raise UserError(said)
     return int(GIB * memory)

@@ -12,9 +12,11 @@ from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Never, SupportsIndex
 
+from mudd_core.base.arguments.checks import require_flag
+from mudd_core.base.arguments.known import Hinted, known_arguments, public_signature
 from mudd_core.base.errors import StopRequestedError, UserError
 from mudd_core.base.in_use import alone
-from mudd_core.base.other_names import TRAINER, Hinted, known_arguments, public_signature
+from mudd_core.base.other_names import TRAINER
 from mudd_core.base.show.tables import html_table
 from mudd_core.base.surroundings import notes_stream
 from mudd_core.base.types import Array, Int32
@@ -205,6 +207,7 @@ class Trainer(Hinted):
         It may read everything, call validate() and save(), and set weights (the run then has other bits than its config
         alone gives). It may not call fit() or step(). If it raises, the run is saved and fit() ends with its error.
         """
+        require_flag("fit", "progress", progress)
         self._require_open(trains=True)
         called = self._callback if callback is None else Callback(callback, "fit")
         if steps is not None and not hasattr(steps, "__index__"):

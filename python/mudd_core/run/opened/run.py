@@ -10,8 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, overload
 
+from mudd_core.base.arguments.checks import require_flag
+from mudd_core.base.arguments.known import Hinted, known_arguments
 from mudd_core.base.errors import UserError
-from mudd_core.base.other_names import RUN, Hinted, known_arguments
+from mudd_core.base.other_names import RUN
 from mudd_core.base.show.printable import visible_line
 from mudd_core.base.show.tables import html_table
 from mudd_core.base.surroundings import notes_stream
@@ -182,8 +184,7 @@ class Run(Hinted):
         if the tokenizer adds one. special_tokens: parse their names in the prompt; pass False for untrusted prompts.
         write: called with each piece of the text. Raise UserError without a tokenizer.
         """
-        if not isinstance(stream, bool):
-            raise TypeError(f"[generate] stream: expected True or False, got {stream!r}")
+        require_flag("generate", "stream", stream)
         several = isinstance(prompt, list)
         for one in prompt if several else [prompt]:
             if not isinstance(one, str):

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from mudd_core.config import Config
 from mudd_core.config.fields import Scalar
 from mudd_core.config.pipelines import spec_of
+from mudd_core.config.replaced import override
 from mudd_core.run.records.events import Summary
 from mudd_core.run.store.resumed_config import may_extend
 
@@ -26,7 +27,7 @@ def fields_in_new_folder(path: str, saved: Config, more: int) -> dict[str, Scala
 def in_new_folder(path: str, saved: Config, more: int, done: int, program: Sequence[str]) -> str:
     """Return the command that trains `more` updates from the weights of a run of `done` updates, in a new folder."""
     fields = fields_in_new_folder(path, saved, more)
-    words = [f"{name}={str(value).lower() if value is True else value}" for name, value in fields.items()]
+    words = [override(name, value) for name, value in fields.items()]
     return shlex.join(
         [*program, f"--config={path}/config.json", f"--workdir={path}-to-{done + more}", *words]
     )

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
+from mudd_core.base.arguments.known import known_arguments
 from mudd_core.base.errors import UserError
-from mudd_core.base.other_names import known_arguments
 from mudd_core.base.paths import local
 from mudd_core.base.python_arguments import python_errors
 from mudd_core.base.regular_files import write_text

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
+from mudd_core.base.arguments.checks import path_text, require_flag, step_or_best
+from mudd_core.base.arguments.known import known_arguments
 from mudd_core.base.errors import UserError
-from mudd_core.base.other_names import known_arguments
 from mudd_core.base.python_arguments import python_errors
 from mudd_core.base.show.tables import html_table
 from mudd_core.config.suggest import nearest
 from mudd_core.run.opened.run import Run, folder_named_by
 from mudd_core.run.ranks.ranks import Ranks
-from mudd_core.run.store.best_step import BEST
 from mudd_core.tools.export_weights.command import export_run
 
 Form = Literal["merged", "adapter"]
@@ -84,12 +84,11 @@ def export(
         hint = nearest(form, get_args(Form)) if isinstance(form, str) else ""
         raise UserError(f"[export] form: expected merged, adapter or None, got {form!r}{hint}")
     for name, value in (("force", force), ("trust_code", trust_code)):
-        if not isinstance(value, bool):
-            raise TypeError(f"[export] {name}: expected True or False, got {value!r}")
+        require_flag("export", name, value)
     words = [f"--workdir={_path('run', run)}", f"--to={_path('folder', folder)}"]
     words += [f"--{form}"] if form else []
     words += [] if system is None else [f"--system={_path('system', system)}"]
-    words += [] if step is None else [f"--step={_step(step)}"]
+    words += [] if step is None else [f"--step={step_or_best('export', step)}"]
     words += [] if base is None else [f"--base={_path('base', base)}"]
     words += [] if tokenizer is None else [f"--tokenizer={_path('tokenizer', tokenizer)}"]
     words += [] if shard_mb == 4096 else [f"--shard-mb={shard_mb}"]
@@ -105,12 +104,4 @@ def export(
 def _path(name: str, value: str | Path | Run) -> str:
     if isinstance(value, Run):
         return str(folder_named_by(value))
-    if not isinstance(value, str | Path) or not str(value):
-        raise TypeError(f"[export] {name}: expected a string or a path, got {value!r}")
-    return str(value)
-
-
-def _step(step: int | str) -> str:
-    if step != BEST and (isinstance(step, bool) or not isinstance(step, int)):
-        raise TypeError(f'[export] step: expected a whole number, "best" or None, got {step!r}')
-    return str(step)
+    return path_text("export", name, value)

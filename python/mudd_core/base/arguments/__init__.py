@@ -1,0 +1,1 @@
+"""Arguments and names that a user of the Python API passes: checks, and errors with hints."""
