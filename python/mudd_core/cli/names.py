@@ -126,7 +126,7 @@ OPTIONS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     ),
     "--help": (
         "",
-        "print this help; COMMAND --help: help for one command; --help=all: all config fields",
+        "print this help; COMMAND --help: that command; --help=all: all config fields",
         (),
     ),
     "--version": ("", "print the version", ()),

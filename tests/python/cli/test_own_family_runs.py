@@ -103,7 +103,7 @@ END = "mc.register_family(Mine, model)\n"
         (None, r"\[model.family\] expected FILE.py:NAME, got '.*mine.py:Mine': there is no file .*mine.py"),
         (
             HEAD,
-            r"mine.py: Mine is not there; expected a config class Mine and mc.register_family\(Mine, model\)",
+            r"mine.py: Mine is missing; expected a config class Mine and mc.register_family\(Mine, model\)",
         ),
         (HEAD + CLASS, r"mine.py: Mine is not registered; expected a config class Mine"),
         (HEAD + "1 / 0\n", r"mine.py, line 4: ZeroDivisionError: division by zero"),

@@ -45,7 +45,7 @@ def test_a_changed_file_is_named_and_the_copy_resumes(tiny_text: Path, tmp_path:
     ("text", "said"),
     [
         (None, r"\[optim.name\] expected FILE.py:NAME, got '.*mine.py:mine': there is no file"),
-        (START, r"mine.py: mine is not there; expected a function mine and mc.register_optimizer\(mine\)"),
+        (START, r"mine.py: mine is missing; expected a function mine and mc.register_optimizer\(mine\)"),
         (
             START + "def mine(w, g):\n    pass\nmc.register_optimizer(mine)\n",
             r"mine.py, line 4: TypeError: .*expected update\(w, g, state, lr\), got mine\(w, g\)",

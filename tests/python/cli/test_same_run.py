@@ -17,12 +17,12 @@ STOP = "train.stop_at"
 def test_the_command_line_can_be_pasted_back() -> None:
     words = ["--config=tiny.py", "--workdir=my runs/x", "train.steps=9", "--config.data.path", "a b"]
     request = request_of(argv.parse(words))
-    text = same_run.command_line(request, "sample")
+    text = same_run.command_line(request)
     shell = subprocess.run(
         ["sh", "-c", f'set -- {text}; shift 2; printf "%s\\n" "$@"'], capture_output=True, text=True
     )
     again = request_of(argv.parse(shell.stdout.splitlines()))
-    assert (again.command, again.options, again.words) == ("sample", request.options, request.words)
+    assert (again.command, again.options, again.words) == ("train", request.options, request.words)
 
 
 def _going_on(words: list[str], reason: str = STOP) -> list[str]:
