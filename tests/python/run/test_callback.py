@@ -142,7 +142,10 @@ def test_a_finished_run_names_the_line_that_trains_further(
     [
         (lambda c: mc.Trainer(c, output_dir="x"), 'type mc.Trainer(config, workdir="runs/x")'),
         (lambda c: mc.Trainer(c, max_steps=3), "set the field train.steps of the config"),
-        (lambda c: mc.Trainer(c, colour=3), "the arguments are config, workdir, model"),
+        (
+            lambda c: mc.Trainer(c, colour=3),
+            "the arguments are config, workdir, model, comm, callback, trust_code",
+        ),
         (lambda c: mc.Trainer(c).fit(max_steps=3), "type fit(steps=100)"),
         (lambda c: mc.load_run(".", checkpoint=3), "type load_run(path, step=100)"),
     ],

@@ -13,13 +13,16 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def known_arguments(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Return a decorator whose TypeError for an unknown keyword argument has the hint of ARGUMENTS[name]."""
+def known_arguments(name: str, hidden: str = "") -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Return a decorator whose TypeError for an unknown keyword argument has the hint of ARGUMENTS[name].
+
+    hidden: parameters that the message does not list, as for public_signature.
+    """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         @wraps(function)
         def checked(*args: P.args, **kwargs: P.kwargs) -> R:
-            require_known(name, function, kwargs)
+            require_known(name, function, kwargs, hidden)
             return function(*args, **kwargs)
 
         return checked
@@ -40,7 +43,7 @@ def public_signature(function: Callable[P, R], hidden: str, **annotations: str) 
     return Signature(shown, return_annotation=Parameter.empty)
 
 
-def require_known(name: str, function: Callable[P, R], given: Iterable[str]) -> None:
+def require_known(name: str, function: Callable[P, R], given: Iterable[str], hidden: str = "") -> None:
     """Raise TypeError for the first keyword argument in `given` that a function does not have."""
     while wrapped := getattr(function, "__wrapped__", None):
         function = wrapped
@@ -48,7 +51,7 @@ def require_known(name: str, function: Callable[P, R], given: Iterable[str]) -> 
     known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     for argument in given:
         if argument not in known:
-            names = ", ".join(each for each in known if each != "self")
+            names = ", ".join(each for each in known if each not in ("self", *hidden.split()))
             listed = f"the arguments are {names}" if names else "it has positional arguments only"
             hint = ARGUMENTS[name].get(argument, listed)
             raise TypeError(f"[{name}] there is no argument '{argument}'; {hint}")

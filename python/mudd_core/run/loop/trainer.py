@@ -53,24 +53,28 @@ if TYPE_CHECKING:
     from mudd_core.engine.model import Model
 
 
+_HIDDEN = "progress assemble fields"  # parameters for the command line
+
+
 class Trainer(Hinted):
     """A trainer of one model: `t = mc.Trainer("tiny.py", "runs/x"); t.step(); t.fit(); t.validate(); t.model`.
 
     Use a Trainer and its model from one thread at a time.
 
     config: a config, the name of a config file, or the folder of a run to resume: mc.Trainer("runs/x").
-    workdir: a folder, which is resumed if it has this run, or a RunStore; None writes only the token cache.
+    workdir: a folder, which is resumed if it has this run; None writes only the token cache.
     model: a model to train further instead of a new one from config.model; `t.step(batch)` then opens no data. A model
     from interop.load_original whose loss is over all positions keeps that loss.
     comm: the ranks of the run. Each rank has a Trainer, and all ranks must call the same methods; rank 0 writes and
-    prints. progress: prints the lines of the run; with None only fit() prints.
-    callback: a function of this Trainer, which fit() calls after each step; see fit().
-    fields: options of a reference implementation by name, for the first lines of its log style.
+    prints. callback: a function of this Trainer, which fit() calls after each step; see fit(). trust_code: as for
+    mc.load_run.
     """
 
     _other_names = TRAINER
 
-    @known_arguments("Trainer")
+    # progress: prints the lines of the run; with None only fit() prints. fields: options of a reference implementation
+    # by name, for the first lines of its log style. workdir may be a RunStore.
+    @known_arguments("Trainer", _HIDDEN)
     def __init__(
         self,
         config: Config | str | Path | None = None,
@@ -365,4 +369,4 @@ class Trainer(Hinted):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    __signature__ = public_signature(__init__, "progress assemble fields", workdir="str | Path | None")
+    __signature__ = public_signature(__init__, _HIDDEN, workdir="str | Path | None")
