@@ -84,11 +84,6 @@ class TokenCache:
         return self.valid.count
 
     @property
-    def train_bytes(self) -> int:
-        """The bytes of training text."""
-        return self.train.text_bytes
-
-    @property
     def valid_bytes(self) -> int:
         """The bytes of validation text: the denominator of bits per byte."""
         return self.valid.text_bytes
