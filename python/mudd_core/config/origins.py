@@ -89,8 +89,8 @@ def explained(config: Config, name: str, origins: Mapping[str, Origin], key: Key
 
 def _split(word: str) -> tuple[str, str]:
     """Return (VARIABLE=value, argument) of the word of an origin; one of them is empty."""
-    name, _, value = word.partition("=")
-    return (word, "") if word and os.environ.get(name) == value else ("", word)
+    is_variable = any(word == f"{name}={value}" for name, value in os.environ.items())
+    return (word, "") if is_variable else ("", word)
 
 
 def _deciding_variable(path: str, value: str) -> str:

@@ -43,7 +43,9 @@ def nearest_field(name: str, infos: Sequence[FieldInfo]) -> str:
 
 def nearest_option(name: str, infos: Sequence[FieldInfo], options: Iterable[str]) -> str:
     """Return the suggestion for `--name`: leaves and aliases of fields before other options."""
-    if (known := _setting(name, infos, dashed=True)) is not None:
+    typed = "--" + name.lstrip("-").replace("_", "-")
+    known = _setting(name, infos, dashed=True)
+    if known is not None and f"'{typed}'" not in known:
         return known
     plain = name.lstrip("-").replace("-", "_").lower()
     if not infos and plain in NOTES and not SETTINGS[plain]:
@@ -54,7 +56,6 @@ def nearest_option(name: str, infos: Sequence[FieldInfo], options: Iterable[str]
     ranked = [(like + _NEAR, like, word) for like, word in fields] + [
         (like, like, word) for like, word in others
     ]
-    typed = "--" + name.lstrip("-").replace("_", "-")
     ranked = [found for found in ranked if found[2] != typed]  # excludes the rejected name itself
     _, like, word = max(ranked, default=(0.0, 0.0, ""), key=lambda found: found[0])
     return _question((like, word))
@@ -87,7 +88,8 @@ def _ours(ours: str, infos: Sequence[FieldInfo], *, dashed: bool) -> str:
     found = [info.path for info in infos if info.path.rpartition(".")[2] == leaf]
     if ours not in found:
         return ""
-    short = dashed and found == [ours]
+    # Fields of lora have no short option (overrides.py).
+    short = dashed and found == [ours] and not ours.startswith("lora.")
     return _question((1.0, "--" + leaf.replace("_", "-") if short else ours))
 
 

@@ -57,7 +57,7 @@ def test_the_run_says_what_it_does_and_its_summary_and_log_have_the_hash(finishe
     steps = [line for line in lines if line.startswith("step ") and "ETA" in line]
     assert len(steps) == STEPS
     pattern = (
-        r"step +\d+/24  loss [\d.]+  [\d,]+ tok/s  ETA \w+(?:  busy: [^%]+)?  \d+% of peak  grad [\d.]+  "
+        r"step +\d+/24  loss [\d.]+  [\d,]+ tok/s  ETA \w+(?:  (?:busy|slow): [^%]+)?  \d+% of peak  grad [\d.]+  "
         r"lr [\d.e-]+  ppl [\d.e+]+"
     )
     assert all(re.fullmatch(pattern, line) for line in steps), steps[0]

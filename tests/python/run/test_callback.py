@@ -155,3 +155,15 @@ def test_arguments_of_other_libraries_have_a_hint(call: object, message: str, co
     with pytest.raises(TypeError) as caught:
         call(config)
     assert message in str(caught.value) and "there is no argument '" in str(caught.value)
+
+
+def test_a_finished_run_of_adapters_names_no_line(
+    config: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with mc.Trainer(config, tmp_path / "base") as trainer:
+        trainer.fit(progress=False)
+    adapters = {"tune.method": "lora", "start.load_parameters_path": str(tmp_path / "base")}
+    with mc.Trainer(config.replace(adapters), tmp_path / "run") as trainer:
+        trainer.fit(progress=False)
+        trainer.fit()
+    assert "finished: 6 of 6 steps\n" in "".join(capsys.readouterr())

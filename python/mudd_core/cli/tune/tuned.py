@@ -76,7 +76,8 @@ def tuned(
             print("\n".join(start.lines), flush=True)
             config = load_config(run.asked_file, [*start.place, *asked.fields])
             with Trainer(config, run.path) as trainer:
-                summary = trainer.fit(progress=progress)
+                left = trainer.step_done < trainer.config.train.steps
+                summary = trainer.fit(progress=progress and left)
         answers = () if summary.stopped else answers_of(run, start.base).answers
     losses = tuple(held_out_losses(run))
     return Tuned(load_run(run.path), summary, tuple(map(str.strip, start.lines)), losses, answers)

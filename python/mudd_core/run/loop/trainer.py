@@ -44,7 +44,7 @@ from mudd_core.run.report.live import Live, Nothing, live
 from mudd_core.run.report.object_text import Facts, one_line, run_facts
 from mudd_core.run.report.progress import Progress
 from mudd_core.run.report.trace import Trace
-from mudd_core.run.store.longer import in_python
+from mudd_core.run.store.longer import can_be_longer, in_python
 from mudd_core.run.store.metric_arrays import Metrics
 from mudd_core.run.store.run_store import RunStore
 
@@ -272,7 +272,7 @@ class Trainer(Hinted):
         if not progress or self._prints or not self._run.ranks.first or self.step_done < steps:
             return
         text = f"note: [fit] the run is finished: {self.step_done} of {steps} steps"
-        if store is not None and self.config.train.save:
+        if store is not None and can_be_longer(self.config):
             text += f"; to train {steps} more: trainer.close(); {in_python(str(store.folder), self.config, steps)}"
         print(text, file=notes_stream())
 

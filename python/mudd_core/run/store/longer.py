@@ -38,10 +38,15 @@ def in_place(path: str, steps: int, program: Sequence[str]) -> str:
     return shlex.join([*program, f"--workdir={path}", f"train.steps={steps}", "train.extend=true"])
 
 
+def can_be_longer(saved: Config) -> bool:
+    """Return True if a finished run can be trained further: it has checkpoints, and not of adapters alone."""
+    return saved.train.save and saved.tune.method != "lora"
+
+
 def after_the_end(path: str, saved: Config, summary: Summary, program: Sequence[str]) -> str:
     """Return a line about a finished run, and the command that trains it longer, if one can."""
     said, done = f"{path} is finished.", summary.step
-    if not saved.train.save or saved.tune.method == "lora":
+    if not can_be_longer(saved):
         return f"{said} Another --workdir starts a new run."
     if summary.data_end and not spec_of(saved.data.pipeline).mixes_epochs:
         line = shlex.join([*program, f"--workdir={path}", f"data.epochs={saved.data.epochs + 1}"])
