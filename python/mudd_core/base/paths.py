@@ -42,7 +42,7 @@ def url_fault(path: str | Path) -> str | None:
     scheme = (found[1] or found[2]).lower()
     if scheme == "file":
         return f"expected a local path, got the URL '{path}'; pass the path without file://"
-    copy = f" ({_COPY[scheme]})" if scheme in _COPY else ""
+    copy = f" (`{_COPY[scheme]}`)" if scheme in _COPY else ""
     return (
         f"expected a local path, got the URL '{path}'; copy the files to or from a local folder with "
         f"the program of the storage{copy} and pass that folder, or mount the storage (storage.map)"

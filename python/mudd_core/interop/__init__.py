@@ -255,8 +255,8 @@ def _settings(config: Settings | str | Path) -> JsonObject:
     if not path.exists() and (theirs := path.with_name("params.json")).is_file():
         raise UserError(
             f"[interop] expected {path} of transformers, got {theirs} of Mistral's own program; "
-            "fetch the folder with its config.json and model*.safetensors files, hf download "
-            "OWNER/NAME --local-dir FOLDER, and pass that FOLDER"
+            "fetch the folder with its config.json and model*.safetensors files, `hf download "
+            "OWNER/NAME --local-dir FOLDER`, and pass that FOLDER"
         )
     try:
         settings = json.loads(read_text(path))

@@ -175,7 +175,7 @@ class HuggingFace(System[HfModel]):
             raise ValueError(
                 "[hf] weights: expected the names of transformers, got the names of Mistral's own "
                 f"program ({_CONSOLIDATED}, as in consolidated.safetensors); fetch the folder with "
-                "its model*.safetensors files, hf download OWNER/NAME --local-dir FOLDER, and pass "
+                "its model*.safetensors files, `hf download OWNER/NAME --local-dir FOLDER`, and pass "
                 "that FOLDER"
             )
         of_model = {name for name in weights if _OF_MODEL.match(name) and not _BUFFERS.search(name)}

@@ -128,8 +128,8 @@ def _require_source(typed: str, source: Path, *, has_settings: bool) -> None:
     if is_local or not _HUB_NAME.fullmatch(typed):
         raise UserError(f"{wanted}, which does not exist")
     raise UserError(
-        f"{wanted}; nothing is downloaded here: fetch it on a machine with network access, hf "
-        f"download {source} --local-dir FOLDER, and pass that FOLDER"
+        f"{wanted}; nothing is downloaded here: fetch it on a machine with network access, `hf "
+        f"download {source} --local-dir FOLDER`, and pass that FOLDER"
     )
 
 
