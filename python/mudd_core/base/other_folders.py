@@ -38,12 +38,17 @@ class OtherFolder:
 
     @property
     def way_out(self) -> str:
-        """The command to type; in Python the call, if there is one."""
+        """The command to type; in Python the call."""
         if self.base is None:
             if not is_command_line():
                 return f"call mc.load('{self.files}')"
             return f"type: {_line('import', str(self.files), f'--workdir={self.run}')}"
         base = self.base if Path(self.base).is_dir() else "FOLDER"
+        if not is_command_line():
+            return (
+                f"to train them further, call mc.tune('{base}', 'FILE', '{self.run}', adapter='{self.files}'); "
+                f"for the whole model, call then mc.export('{self.run}', '{self.run}-merged')"
+            )
         tune = ("tune", f"--base={base}", "--data=FILE", f"--adapter={self.files}", f"--workdir={self.run}")
         merged = ("export", f"--workdir={self.run}", "--merged", f"--to={self.run}-merged")
         return (

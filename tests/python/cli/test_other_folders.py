@@ -83,8 +83,8 @@ def test_adapters_are_tuned_or_merged(here: Path, words: tuple[str, ...]) -> Non
         ("mc.Trainer('hf')", "model=mc.load('hf').model)"),
         ("mc.Trainer('models--org--small')", "mc.load('models--org--small/snapshots/abc').model)"),
         ("mc.load_run('models--org--small')", "call mc.load('models--org--small/snapshots/abc')"),
-        ("mc.load_run('peft')", "tune --base=FOLDER --data=FILE --adapter=peft"),
-        ("mc.Trainer('peft')", "tune --base=FOLDER --data=FILE --adapter=peft"),
+        ("mc.load_run('peft')", "call mc.tune('FOLDER', 'FILE', 'runs/peft', adapter='peft');"),
+        ("mc.Trainer('peft')", "call then mc.export('runs/peft', 'runs/peft-merged')"),
     ],
 )
 def test_a_program_in_python_gets_the_call(here: Path, call: str, says: str) -> None:
@@ -92,7 +92,7 @@ def test_a_program_in_python_gets_the_call(here: Path, call: str, says: str) -> 
         [sys.executable, "-c", f"import mudd_core as mc\n{call}"], cwd=here, capture_output=True, text=True
     )
     last = done.stderr.splitlines()[-1]
-    assert says in last and "launch.py import" not in last
+    assert says in last and "launch.py" not in last
 
 
 @pytest.mark.parametrize("content", ["{}", "[]", "{", '{"model_type"'])
