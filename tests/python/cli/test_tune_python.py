@@ -39,6 +39,7 @@ def test_it_trains_the_run_of_the_command(given: Path, capsys: pytest.CaptureFix
     assert "optim.lr=0.003" in printed and len(tuned.losses) == 2
     text = repr(tuned)
     assert text.startswith("Tuned('runs/mine', step ") and text.partition("\n")[2] in done.stdout
+    assert not tuned.of_training and "held out" not in text
     assert tuned._repr_html_().count("<tr>") == 1 + len(tuned.answers) == 4
     assert tuned.run.generate("the cat", max_tokens=2) is not None
     again = mc.tune("base", "chat.jsonl", "runs/mine", progress=False, **FIELDS)  # type: ignore[arg-type]
@@ -86,7 +87,7 @@ def test_a_wrong_argument_is_named_and_leaves_no_run(
 ) -> None:
     with pytest.raises(kind, match=re.escape(says)) as caught:
         mc.tune(*arguments, **fields)  # type: ignore[arg-type]
-    assert "--" not in str(caught.value)
+    assert "--" not in "".join(str(caught.value).split("`")[::2])
     assert not (given / "runs" / "x" / "run.json").exists()
     assert (arguments[0] == "nobase") == ("importing" in capsys.readouterr().out)  # nothing else gets so far
 
@@ -95,3 +96,10 @@ def test_another_base_is_refused_in_words_of_python(given: Path) -> None:
     mc.tune("base", "chat.jsonl", "runs/first", progress=False, train_steps=1, train_seq_len=64)
     with pytest.raises(ValueError, match=r"\[tune\] data: .* give that, or another workdir"):
         mc.tune("base", "other.jsonl", "runs/first")
+
+
+def test_prompts_of_the_training_data_are_named_as_such(given: Path) -> None:
+    (given / "one.jsonl").write_text((given / "chat.jsonl").read_text().splitlines()[0])
+    tuned = mc.tune("base", "one.jsonl", "runs/one", progress=False, train_steps=1, train_seq_len=64)
+    said = "no example is held out, so these prompts are of the training data"
+    assert tuned.of_training and f"\n{said}:\n" in repr(tuned) and said in tuned._repr_html_()

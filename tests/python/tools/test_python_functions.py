@@ -79,7 +79,7 @@ def test_a_comparison_prints_as_the_command_does(folder: Path) -> None:
 
 
 def test_a_run_opened_at_a_step_is_used_at_that_step() -> None:
-    early = mc.load_run("runs/b", step=2)
+    early = mc.load_run("runs/b", step=np.int64(2))
     assert "up to step 2 of 4" in repr(mc.compare("runs/a", early))
     exported = mc.export(early, "early")
     assert exported.step == 2 and exported.system == "hf"
@@ -87,6 +87,11 @@ def test_a_run_opened_at_a_step_is_used_at_that_step() -> None:
     assert (
         mc.load_run("runs/b", step=step).step == mc.export("runs/b", "early", step=step, force=True).step == 2
     )
+    for base in (early, mc.load_run("runs/b/checkpoints/step-2"), mc.load_run("runs/b", step=2)):
+        with pytest.raises(ValueError, match=r"got step 2 of a run with step 4; type mc\.export\("):
+            mc.tune(base, "chat.jsonl", "runs/tuned")
+    with pytest.raises(ValueError, match=r"chat\.jsonl"):  # the newest step is accepted
+        mc.tune(mc.load_run("runs/b", step=4), "chat.jsonl", "runs/tuned")
     assert mc.export("runs/b", "early", force=True, system="own").step == 4
     assert (
         mc.load("early").model.parameters["embed"] == mc.load_run("runs/b").model.parameters["embed"]
@@ -167,6 +172,16 @@ WRONG: list[tuple[Call, type[Exception], str]] = [
         TypeError,
         "[load_config] path: expected a file or a name of mc.list_configs(), got 3",
     ),  # type: ignore[arg-type]
+    (
+        lambda: mc.load_config("tiny.py", 5),  # type: ignore[arg-type]
+        TypeError,
+        "[load_config] overrides: expected a dict of fields or a list of strings, got 5",
+    ),
+    (
+        lambda: mc.load_config("tiny.py").replace({"train.steps": 3}, 5),
+        TypeError,
+        "[config] replace: expected no value with a dict of fields, got 5",
+    ),
     (lambda: mc.load_run(3), TypeError, "[load_run] path: expected a string or a path, got 3"),  # type: ignore[arg-type]
     (lambda: mc.load_run("runs/a", step="2"), TypeError, "\"best\" or None, got '2'"),  # type: ignore[arg-type]
     (lambda: mc.load_run("runs/a", step=True), TypeError, "[load_run] step: expected a whole number"),
@@ -176,6 +191,11 @@ WRONG: list[tuple[Call, type[Exception], str]] = [
         TypeError,
         "[generate] stream: expected True or False",
     ),  # type: ignore[call-overload]
+    (
+        lambda: mc.Trainer("runs/a").fit(progress="no"),  # type: ignore[arg-type]
+        TypeError,
+        "[fit] progress: expected True or False, got 'no'",
+    ),
     (lambda: mc.export("runs/a", "x", shard_mb=-1), ValueError, "[export] shard_mb: expected a whole number"),
 ]
 
@@ -195,3 +215,33 @@ def test_options_become_arguments() -> None:
         '[tune] base: give at=3 or base="DIR", shard_mb; `hf --local-dir x`'
     )
     assert in_python("bad; python3 launch.py export --help shows the options", {}) == "bad"
+
+
+@pytest.mark.parametrize("name", ["none", "plain", "hf", "peft", "mistral"])
+def test_an_error_in_python_contains_no_command_with_arguments_of_python(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    files = {
+        "plain/notes.txt": "",
+        "hf/config.json": '{"model_type": "bogus", "architectures": ["X"]}',
+        "peft/adapter_config.json": '{"base_model_name_or_path": "org/base"}',
+        "mistral/params.json": '{"dim": 8}',
+    }
+    for file, text in files.items():
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_text(text)
+    chat = tmp_path / "chat.jsonl"
+    chat.write_text('{"prompt": "a", "completion": "b"}\n')
+    calls: dict[str, Call] = {
+        "[export] run": lambda: mc.export(name, "x"),
+        "[compare] ": lambda: mc.compare(name, "hf"),
+        "[tune] base|[hf]|[interop]": lambda: mc.tune(name, chat, "runs/x"),
+        "[tune] base: ": lambda: mc.tune(f"hf://a/{name}", chat, "runs/x"),
+    }
+    for place, call in calls.items():
+        with pytest.raises(ValueError) as caught:
+            call()
+        text = str(caught.value)
+        assert text.startswith(tuple(place.split("|"))), text
+        assert not re.search(r'launch\.py .*\w="|local_dir', text), text

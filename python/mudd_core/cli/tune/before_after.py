@@ -57,10 +57,14 @@ class Answers:
     answers: tuple[Answer, ...]
     of_training: bool = False
 
+    @property
+    def note(self) -> str:
+        """The reason for prompts of the training data; empty for held-out prompts."""
+        return "no example is held out, so these prompts are of the training data" if self.of_training else ""
+
     def text(self) -> str:
         """Return the text that the command prints; empty without answers."""
-        lines = ["", "no example is held out, so these prompts are of the training data:"]
-        lines = lines if self.of_training else []
+        lines = ["", f"{self.note}:"] if self.note else []
         for one in self.answers:
             lines.append("")
             lines += [f"  {name:<7} {printable(repr(text)[1:-1])}" for name, text in vars(one).items()]

@@ -20,7 +20,7 @@ from mudd_core.config.keywords import changes_of
 from mudd_core.config.replaced import Value, override, plain_values
 from mudd_core.interop.load_run import load_run
 from mudd_core.run.loop.trainer import Trainer
-from mudd_core.run.opened.run import Run
+from mudd_core.run.opened.run import Run, folder_named_by
 from mudd_core.run.records.events import Summary
 from mudd_core.run.store.run_folder import RunFolder
 
@@ -31,6 +31,7 @@ class Tuned:
 
     choices: a line for each chosen field, with the reason. losses: of all validations, in nats for each counted token;
     the first is of the base. answers: to a few held-out prompts, before and after; empty if the run was stopped.
+    of_training: no example is held out, so these prompts are of the training data.
     """
 
     run: Run
@@ -38,9 +39,10 @@ class Tuned:
     choices: tuple[str, ...]
     losses: tuple[float, ...]
     answers: tuple[Answer, ...]
+    of_training: bool = False
 
     def __repr__(self) -> str:
-        text = "\n".join(filter(None, [losses_text(self.losses).strip(), Answers(self.answers).text()]))
+        text = "\n".join(filter(None, [losses_text(self.losses).strip(), self._answers.text()]))
         return (
             f"Tuned('{self.run.path}', step {self.summary.step:,} of {self.summary.steps:,})\n{text}".rstrip()
         )
@@ -50,7 +52,13 @@ class Tuned:
         title = f"Tuned '{self.run.path}': step {self.summary.step:,} of {self.summary.steps:,}"
         if losses := losses_text(self.losses).strip():
             title = f"{title}; {losses}"
+        if note := self._answers.note:
+            title = f"{title}; {note}"
         return html_table(rows, title=title, head=("prompt", "data", "before", "after") if rows else ())
+
+    @property
+    def _answers(self) -> Answers:
+        return Answers(self.answers, self.of_training)
 
 
 def tuned(
@@ -64,9 +72,9 @@ def tuned(
     """Fine-tune a model as mc.tune documents."""
     require_flag("tune", "progress", progress)
     run = RunFolder(local(path_text("tune", "workdir", workdir), "[tune] workdir"))
-    with python_errors({}):
+    with python_errors({"[import] PATH": "[tune] base"}):
         asked = Asked(
-            path_text("tune", "base", base.path if isinstance(base, Run) else base),
+            _base(base) if isinstance(base, Run) else path_text("tune", "base", base),
             path_text("tune", "data", data),
             run,
             "" if adapter is None else path_text("tune", "adapter", adapter),
@@ -78,9 +86,25 @@ def tuned(
             with Trainer(config, run.path) as trainer:
                 left = trainer.step_done < trainer.config.train.steps
                 summary = trainer.fit(progress=progress and left)
-        answers = () if summary.stopped else answers_of(run, start.base).answers
+        answers = Answers(()) if summary.stopped else answers_of(run, start.base)
     losses = tuple(held_out_losses(run))
-    return Tuned(load_run(run.path), summary, tuple(map(str.strip, start.lines)), losses, answers)
+    choices = tuple(map(str.strip, start.lines))
+    return Tuned(load_run(run.path), summary, choices, losses, answers.answers, answers.of_training)
+
+
+def _base(run: Run) -> str:
+    """Return the folder of a run. Raise UserError if it was opened at a step before its newest checkpoint."""
+    named = folder_named_by(run)
+    steps = {folder: step for step, folder in run.checkpoints.items()}
+    if named not in steps:
+        return str(run.path)
+    step, newest = steps[named], max(steps.values())
+    if step != newest:
+        raise UserError(
+            f"[tune] base: expected the newest checkpoint of a run, got step {step} of a run with step {newest}; "
+            'type mc.export(run, "FOLDER") and tune that folder'
+        )
+    return str(RunFolder.holding(named)[0].path)
 
 
 def _words(fields: Mapping[str, Value]) -> list[str]:
