@@ -13,7 +13,10 @@ _HELP = re.compile(r"; (?:mudd|python3) [^;]*--help shows the options$")
 
 
 def in_python(text: str, names: Mapping[str, str]) -> str:
-    """Return a message with options as arguments. names: the argument of an option, if it has another name."""
+    """Return a message with options as arguments.
+
+    names: the argument of an option, or of a place such as [import] PATH, if it has another name.
+    """
 
     def argument(found: re.Match[str]) -> str:
         option, value = found[1], found[2]
@@ -22,6 +25,10 @@ def in_python(text: str, names: Mapping[str, str]) -> str:
             return name
         return f"{name}={value}" if re.fullmatch(r"[\d.]+", value) else f'{name}="{value}"'
 
+    for place, own in names.items():
+        if place.startswith("[") and text.startswith(place):
+            text = own + text.removeprefix(place)
+            break
     pieces = _HELP.sub("", text).split("`")  # commands of other programs are in backticks
     pieces[::2] = [_OPTION.sub(argument, piece) for piece in pieces[::2]]
     return "`".join(pieces)

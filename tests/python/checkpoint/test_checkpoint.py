@@ -182,7 +182,7 @@ def test_another_run_or_step_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SaveError, match="run-b"):
         save(tmp_path, 6)
     shutil.copytree(tmp_path / "step-4", tmp_path / "step-7")
-    with pytest.raises(FormatError, match="of step 4"):
+    with pytest.raises(FormatError, match="to step 4"):
         checkpoint.load_step(tmp_path, 7)
 
 

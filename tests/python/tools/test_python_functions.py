@@ -180,7 +180,7 @@ WRONG: list[tuple[Call, type[Exception], str]] = [
     (
         lambda: mc.load_config("tiny.py").replace({"train.steps": 3}, 5),
         TypeError,
-        "[config] replace: expected no value with a dict of fields, got 5",
+        "[config] replace: expected no value after a dict of fields, got 5",
     ),
     (lambda: mc.load_run(3), TypeError, "[load_run] path: expected a string or a path, got 3"),  # type: ignore[arg-type]
     (lambda: mc.load_run("runs/a", step="2"), TypeError, "\"best\" or None, got '2'"),  # type: ignore[arg-type]

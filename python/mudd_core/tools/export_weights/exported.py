@@ -18,6 +18,8 @@ from mudd_core.tools.export_weights.command import export_run
 
 Form = Literal["merged", "adapter"]
 _NAMES = {
+    "[workdir] path:": "[export] run:",
+    "[workdir]": "[export] run:",
     "--workdir": "run",
     "--to": "folder",
     "--merged": 'form="merged"',
