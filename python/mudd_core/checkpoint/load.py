@@ -80,7 +80,7 @@ def load_newest(
             continue
         if step in strange:
             where = str(step_folder(checkpoints_dir, step))
-            passed.append(PassedOver(step, where, f"expected a folder, got {strange[step]}"))
+            passed.append(PassedOver(step, where, f"it is {strange[step]}, expected a folder"))
         if step not in steps:
             continue
         folder, number = _found(checkpoints_dir, step, comm)
@@ -118,11 +118,9 @@ def load_step(
     if step not in steps:
         if step in strange:
             where = step_folder(checkpoints_dir, step)
-            raise UserError(
-                f"{where}: expected a folder, got {strange[step]}; replace it with a copy of the checkpoint"
-            )
+            raise UserError(f"{where} is {strange[step]}, expected a folder; put a copy of the step there")
         known = ", ".join(map(str, steps)) or "none"
-        raise UserError(f"{checkpoints_dir} has no checkpoint of step {step}; saved steps: {known}")
+        raise UserError(f"{checkpoints_dir} has no checkpoint of step {step}; steps there: {known}")
     folder, _ = _found(checkpoints_dir, step, comm)
     try:
         return _read(folder, verify_step(folder, run_id=run_id, comm=comm), into, only, (), comm)

@@ -106,7 +106,7 @@ class _Job:
         steps, strange = scan(self.directory)
         if self._step in strange:
             what = strange[self._step]
-            raise SaveError(f"{self.final}: expected a folder or nothing, got {what}; move it away")
+            raise SaveError(f"{self.final} is {what}, expected a folder or nothing; move it away")
         return self._step in steps, any(other != self._step for other in steps)
 
     @property

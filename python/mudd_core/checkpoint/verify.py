@@ -35,11 +35,9 @@ def verify_step(folder: Path | str, *, run_id: str | None = None, comm: Comm | N
     manifest = _shared_manifest(folder, comm)
     here = str(folder / MANIFEST)
     if step_of(folder.name.removesuffix(SET_ASIDE)) != manifest.step:
-        raise FormatError(
-            here, 0, f"the manifest belongs to step {manifest.step}, but the folder is named {folder.name}"
-        )
+        raise FormatError(here, 0, f"the manifest is of step {manifest.step}, the folder is {folder.name}")
     if run_id is not None and manifest.run_id != run_id:
-        raise FormatError(here, 0, f"the manifest belongs to run {manifest.run_id}, expected run {run_id}")
+        raise FormatError(here, 0, f"the manifest is of run {manifest.run_id}, this is run {run_id}")
     mine = sorted(manifest.files)[comm.rank :: comm.world] if comm else list(manifest.files)
     members = _members(manifest)
     pieces = [partial(_verify_file, folder, manifest, name, members[name]) for name in mine]
@@ -107,7 +105,7 @@ def _compare_header(path: str, members: list[_Member], manifest: Manifest) -> No
     metadata = shard.metadata
     if metadata.get("run_id") != manifest.run_id or metadata.get("step") != str(manifest.step):
         raise FormatError(
-            path, 8, f"the shard belongs to run {metadata.get('run_id')}, step {metadata.get('step')}"
+            path, 8, f"the shard is of run {metadata.get('run_id')}, step {metadata.get('step')}"
         )
 
 

@@ -113,7 +113,7 @@ def run_module(path: Path, known: Mapping[str, object] | None = None) -> ModuleT
 def _run_file(path: Path, known: Mapping[str, object] | None = None) -> ModuleType:
     spec = importlib.util.spec_from_file_location("mudd_config_" + path.stem, path)
     if spec is None or spec.loader is None:
-        raise UserError(f"[config] {path}: expected a Python file")
+        raise UserError(f"[config] {path}: not a Python file")
     module = importlib.util.module_from_spec(spec)
     vars(module).update(known or {})
     with _failing_in(path):

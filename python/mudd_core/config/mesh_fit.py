@@ -84,7 +84,7 @@ def mesh_faults(config: Sections) -> list[str]:
             "mesh.zero=3, which shards weights, too (docs/parallel.md)"
         )
     if 0 < mesh.expert_room < 1:
-        faults.append(f"[mesh] expert_room: expected 0, or at least 1 (an even load), got {mesh.expert_room}")
+        faults.append(f"[mesh] expert_room: expected 0 or at least 1, an even load, got {mesh.expert_room}")
     for name, reason in NOT_BUILT.items():
         if (value := getattr(mesh, name)) > 1:
             faults.append(

@@ -103,9 +103,7 @@ class Engine:
     @property
     def _rows(self) -> Rows:
         if self.batcher is None:
-            raise RuntimeError(
-                "[engine] batch: expected a batch for each step, because the engine has no batcher"
-            )
+            raise RuntimeError("[engine] batch: expected one for each step, as there is no batcher")
         return self.batcher
 
     def _step_with(self, parts: tuple[str, ...]) -> _core.TrainStep:

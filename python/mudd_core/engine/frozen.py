@@ -83,7 +83,7 @@ class Weights(Mapping[str, Float32]):
     def __getitem__(self, name: str) -> Float32:
         if name not in self._names:
             hint = nearest(str(name), self._names) or "; print(model.parameters) lists them"
-            raise KeyError(f"[parameters] the model has no parameter '{name}'{hint}")
+            raise KeyError(f"[parameters] there is no '{name}'{hint}")
         begin, end = self._store.held(0, name)
         about = self._store.describe(name)
         if end - begin != np.prod(about["shape"], dtype=np.int64):
@@ -102,7 +102,7 @@ class Weights(Mapping[str, Float32]):
 
         def __setitem__(self, name, value):
             raise TypeError(
-                f"[parameters] model.parameters is read-only; type model.set_parameter({name!r}, array), or "
+                f"[parameters] weights are read-only here; type model.set_parameter({name!r}, array), or "
                 "model.load_state_dict(arrays) for all"
             )
 

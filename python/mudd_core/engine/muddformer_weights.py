@@ -47,7 +47,7 @@ def measured_weights(model: Model, batches: Iterable[Mapping[str, Array] | Array
     """
     config = model.config
     if not isinstance(config, MUDDFormerConfig) or config.mix == "none":
-        raise UserError("[weights] model: expected a MUDDFormer with model.mix=dynamic or static")
+        raise UserError("[weights] model: expected a MUDDFormer with mixtures of earlier states")
     names, layers = config.streams, config.n_layer
     shape = (layers, len(names), layers + 1)
     static, total, squares = (np.full(shape, np.nan) for _ in range(3))

@@ -44,7 +44,7 @@ class Parameters:
             array = checked_weight(name, value, self.store.describe(name)["shape"])
         except KeyError:
             hint = nearest(name, self.store.names()) or "; print(model.parameters) lists them"
-            raise KeyError(f"[model] parameter: the model has no '{name}'{hint}") from None
+            raise KeyError(f"[model] parameter: there is no '{name}'{hint}") from None
         self._write(name, array, "set_parameter", stacklevel=5)
 
     def state_dict(self, *, copy: bool = False) -> dict[str, Float32]:
@@ -105,9 +105,7 @@ def checked_state(
             f"{type(state).__name__}"
         )
     faults = [f"'{name}' is missing" for name in shapes if name not in state]
-    faults += [
-        f"the model has no parameter '{name}'{nearest(name, shapes)}" for name in state if name not in shapes
-    ]
+    faults += [f"there is no '{name}'{nearest(name, shapes)}" for name in state if name not in shapes]
     faults += [
         f"'{name}': expected shape {shape}, got {np.shape(state[name])}"
         for name, shape in shapes.items()

@@ -68,7 +68,7 @@ def declare_parameters(
     with running(recorder):
         model_function(config)(config, Batch(recorder.input("inputs", (1, 1))), None)
     if unknown := sorted(set(stored or ()) - set(store.names())):
-        raise KeyError(f"[model] stored: the model has no parameter '{unknown[0]}'")
+        raise KeyError(f"[model] stored: there is no '{unknown[0]}'")
 
 
 def plan_graph(

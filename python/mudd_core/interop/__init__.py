@@ -211,7 +211,7 @@ def export_tensors(
     for note in lost_fields(system, page, model.config, settings, shapes):
         warnings.warn(f"[{system}] {note}", UserWarning, stacklevel=3)
     if homeless := sorted(set(model.store.names()) - {entry.ours for entry in entries}):
-        raise ValueError(f"[{system}] parameters: the other program has no parameter for '{homeless[0]}'")
+        raise ValueError(f"[{system}] parameters: the other program has no place for '{homeless[0]}'")
     return settings, TheirTensors(entries, model.parameters if ours is None else ours, shapes)
 
 

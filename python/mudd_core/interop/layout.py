@@ -88,8 +88,8 @@ def to_ours(
         raise ValueError(f"[interop] parameters: nothing in the original maps to '{missing[0]}'")
     if extra := sorted(set(weights) - {entry.theirs for found in parts.values() for entry in found}):
         raise ValueError(
-            f"[interop] weights: '{extra[0]}' is not a parameter of this model ({len(extra)} such tensors); use the "
-            f"config that belongs to these weights"
+            f"[interop] weights: '{extra[0]}' has no place in this model ({len(extra)} left over); "
+            "does the config belong to these weights?"
         )
     reader = _LastRead(weights)
     by_theirs: dict[str, list[str]] = {}

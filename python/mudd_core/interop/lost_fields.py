@@ -65,7 +65,7 @@ def spelled(name: str, field: str, spellings: Mapping[str, str], value: str) -> 
     if found is None:
         known = ", ".join(sorted(set(spellings.values())))
         raise ValueError(
-            f"[{name}] model.{field}: expected one of {known}, the values of the other program, got {value!r}"
+            f"[{name}] model.{field}: expected one of {known}, as the other program has, got {value!r}"
         )
     return found
 

@@ -159,13 +159,15 @@ def _weights(
     for name, tensor in stored_in([file]).items():
         at = tensor_of(name)
         if at is None:
-            raise UserError(f"{place}: {file}: '{name}' is not a lora_A or lora_B of a linear layer")
+            raise UserError(
+                f"{place}: {file}: '{name}' is of no adapter of a linear layer (lora_A and lora_B)"
+            )
         module, factor = at
         layer = _layer_of(modules, module, f"{place}: {file}")
         if layer not in every:  # every expert of a stack would be this one layer
             raise UserError(
-                f"{place}: {file}: '{module}' is a router or an expert, which cannot have adapters here; merge the "
-                f"adapter in PEFT (merge_and_unload) and set --base to the merged folder"
+                f"{place}: {file}: '{module}' is of a router or an expert, which have no adapters "
+                "here; merge it in PEFT (merge_and_unload) and give that folder as --base"
             )
         found[f"{layer}.{factor}"] = _factor(file, name, factor, tensor, rank)
     for name in found:
@@ -187,13 +189,12 @@ def _layer_of(modules: Mapping[str, Module], name: str, place: str) -> str:
     known = modules.get(name)
     if known is None:
         raise UserError(
-            f"{place}: '{name}' is not a linear layer of the base; set --base to the model that the adapter was "
-            f"trained on"
+            f"{place}: '{name}' is no linear layer of the base; the adapter belongs to another model"
         )
     if len(known.layers) > 1:
         raise UserError(
             f"{place}: '{name}' is {len(known.layers)} layers here ({', '.join(known.layers)}), each with its own "
-            "adapter; merge the adapter in PEFT (merge_and_unload) and set --base to the merged folder"
+            "adapter; merge it in PEFT (merge_and_unload) and give that folder as --base"
         )
     return known.layers[0]
 
@@ -230,5 +231,5 @@ def _require_sizes(adapter: Adapter, model: ModelConfig, place: str) -> None:
             axis, what = (0, "inputs") if name.endswith("a") else (1, "outputs")
             raise UserError(
                 f"{place}: expected adapters of this base, whose {name.rpartition('.')[0]} has {shape[axis]} {what}, "
-                f"got one with {value.shape[axis]}; set --base to the model that the adapter was trained on"
+                f"got one with {value.shape[axis]}; give the base that the adapter was trained on"
             )

@@ -16,18 +16,16 @@ ROWS: tuple[Row, ...] = (
     mapped(_NAME, "M_<KEY>", "", text="the key of a yml file in capitals, as key=value of the command line"),
     noted(_NAME, "HARDWARE", "", _HARDWARE),
     noted(_NAME, "PJRT_DEVICE", "", _HARDWARE),
-    noted(_NAME, "XLA_FLAGS", "", "mudd_core does not use XLA"),
-    noted(
-        _NAME, "XLA_PYTHON_CLIENT_MEM_FRACTION", "", "mudd_core does not use XLA; --plan prints the memory"
-    ),
-    noted(_NAME, "XLA_USE_BF16", "", "mudd_core does not use XLA; train.precision=bf16 is the same choice"),
+    noted(_NAME, "XLA_FLAGS", "", "there is no XLA here"),
+    noted(_NAME, "XLA_PYTHON_CLIENT_MEM_FRACTION", "", "there is no XLA here; --plan prints the memory"),
+    noted(_NAME, "XLA_USE_BF16", "", "there is no XLA here; train.precision=bf16 is the same choice"),
 )
 
 
 def environment_notes(environment: dict[str, str]) -> list[str]:
     """Return a line for each variable that is set and has no effect in mudd_core."""
     rows = {row.name: row for row in ROWS if row.fate == "noted"}
-    other = "mudd_core does not use XLA"
+    other = "there is no XLA here"
     return [
         f"{name}: {rows[name].text if name in rows else other}"
         for name in sorted(environment)

@@ -51,7 +51,7 @@ def of_maxtext(values: Values) -> dict[str, Scalar]:
         return {}
     if expert == LEFT:
         raise ValueError(
-            f"{axis_key('ici', 'expert')}: expected the number of ranks, because only data and fsdp can be -1"
+            f"{axis_key('ici', 'expert')}: expected the number of ranks, -1 is for data and fsdp alone"
         )
     fsdp = _sizes(values, _CUT)
     return _fields(data, fsdp, expert)

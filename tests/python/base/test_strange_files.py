@@ -206,9 +206,9 @@ def test_a_step_that_is_a_link_is_named(run: Path, capsys: pytest.CaptureFixture
     (run / "checkpoints" / "step-10").symlink_to(run.parent / "step-10")
     found = checkpoint.load_newest(run / "checkpoints")
     assert found is not None and found.step == 5
-    assert str(found.passed_over[0]).endswith("step-10: expected a folder, got a link")
+    assert str(found.passed_over[0]).endswith("step-10: it is a link, expected a folder")
     shutil.rmtree(run / "checkpoints" / "step-5")
-    with pytest.raises(FormatError, match=r"no checkpoint verifies.*got a link"):
+    with pytest.raises(FormatError, match=r"no checkpoint verifies.*it is a link"):
         make(run)  # not a run from the start
 
 
@@ -232,9 +232,7 @@ def test_a_folder_named_stop_is_named_and_stops_a_run(run: Path) -> None:
         (run / "STOP").mkdir()
         summary = trainer.fit()
     assert (summary.stopped, summary.step) == ("STOP file", 10)
-    with pytest.raises(
-        UserError, match=r"STOP: expected a file or nothing, got a folder; remove this folder"
-    ):
+    with pytest.raises(UserError, match=r"STOP: expected a file or nothing, got a folder; remove it"):
         make(run)
 
 

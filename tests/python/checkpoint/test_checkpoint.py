@@ -107,13 +107,13 @@ def test_newest_that_verifies_and_reports(tmp_path: Path) -> None:
     found = checkpoint.load_newest(tmp_path)
     assert found is not None and found.step == 9 and same(found.tensors, tiny_tensors(9))
     assert [passed.step for passed in found.passed_over] == [15, 14, 11, 10]
-    assert "expected a folder, got a link" in str(found.passed_over[0])
-    assert "expected a folder, got a file" in str(found.passed_over[1])
+    assert "it is a link, expected a folder" in str(found.passed_over[0])
+    assert "it is a file, expected a folder" in str(found.passed_over[1])
     assert "manifest is missing" in str(found.passed_over[2])
     assert found.passed_over[3].tensor == "m/embed" and found.passed_over[3].file == str(shard)
-    with pytest.raises(UserError, match=r"step-15: expected a folder, got a link"):
+    with pytest.raises(UserError, match=r"step-15 is a link, expected a folder"):
         checkpoint.load_step(tmp_path, 15)
-    with pytest.raises(SaveError, match=r"step-15: expected a folder or nothing, got a link"):
+    with pytest.raises(SaveError, match=r"step-15 is a link, expected a folder or nothing"):
         save(tmp_path, 15)
     with pytest.raises(FormatError, match="m/embed"):
         checkpoint.load_step(tmp_path, 10)
@@ -182,7 +182,7 @@ def test_another_run_or_step_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SaveError, match="run-b"):
         save(tmp_path, 6)
     shutil.copytree(tmp_path / "step-4", tmp_path / "step-7")
-    with pytest.raises(FormatError, match="to step 4"):
+    with pytest.raises(FormatError, match="of step 4"):
         checkpoint.load_step(tmp_path, 7)
 
 

@@ -211,5 +211,5 @@ def test_files_of_others_in_the_place_of_a_base_stay(given: Path, tmp_path: Path
     (run / "base" / "thesis.txt").write_text("mine")
     assert tune(given, run) == 2
     assert (run / "base" / "thesis.txt").read_text() == "mine"
-    with pytest.raises(UserError, match="contains other files"):
+    with pytest.raises(UserError, match="holds other files"):
         FolderLock(RunFolder(run / "base"))

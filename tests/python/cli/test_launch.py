@@ -239,7 +239,7 @@ def test_other_text_under_the_same_path_is_noticed(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "cache")
     text.write_text("".join(f"line {number} of the second text\n\n" for number in range(3000)))
     assert run.finish() == 2
-    assert "expected the text and tokenizer that this run started with" in run.output
+    assert "expected the text and tokenizer of the start of this run" in run.output
 
 
 def test_a_truncated_cache_exits_65_and_says_what_to_do(finished: TinyRun, tmp_path: Path) -> None:

@@ -183,9 +183,9 @@ def test_another_base_is_refused(base: Path, tiny_text: Path, tmp_path: Path) ->
     trained(tiny_text, run, **{**lora(base), "train.stop_at": 1})
     other = tmp_path / base.name
     trained(tiny_text, other, **{"train.steps": 1, "train.seed": 9})
-    with pytest.raises(UserError, match="started with another base_sha256"):
+    with pytest.raises(UserError, match="made with another base_sha256"):
         trained(tiny_text, run, **lora(other))
-    with pytest.raises(UserError, match=r"contain only adapters; set it to their base, .*/base"):
+    with pytest.raises(UserError, match=r"contain only adapters; name its base, .*/base"):
         trained(tiny_text, tmp_path / "chained", **lora(run))
     away = base.rename(tmp_path / "away")
     try:

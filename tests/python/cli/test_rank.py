@@ -284,8 +284,8 @@ def test_a_binding_that_was_asked_for_stays_and_the_flag_is_named(monkeypatch: p
     }
     assert rank_cores.widen_binding(0, bound, range(8)) == ""
     assert rank_cores.widen_binding(4, bound, range(8)) == (
-        "[launch] mpirun --bind-to core leaves a rank 1 core for train.threads=4; start mpirun with --map-by "
-        "slot:PE=4 or --bind-to none"
+        "[launch] mpirun --bind-to core leaves a rank 1 core for train.threads=4; start it with "
+        "--map-by slot:PE=4 or --bind-to none"
     )
 
 

@@ -196,7 +196,7 @@ def test_of_a_saved_run_only_what_may_change_on_resume_changes(
     told = capsys.readouterr().err
     assert "train.seed: saved 7, asked 1" in told and "leave these arguments out" in told
     assert cli.main(["sample", f"--config={CONFIG}", "name=other"]) == 2
-    assert "runs/other contains no run" in capsys.readouterr().err
+    assert "runs/other holds no run" in capsys.readouterr().err
     assert cli.main(["sample", f"--workdir=runs/{NAME}", "--config=smal.py"]) == 2
     assert "did you mean 'small.py'" in capsys.readouterr().err
     assert cli.main(["sample", f"--config={CONFIG}", f"--workdri=runs/{NAME}"]) == 2

@@ -56,7 +56,7 @@ def test_the_page_is_where_the_command_says(
 def test_a_folder_without_a_run_and_a_file_that_cannot_be_written(trained: TinyRun, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     done = report("empty", "--html", folder=tmp_path)
-    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "contains no run" in done.stderr
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "holds no run" in done.stderr
     assert list((tmp_path / "empty").iterdir()) == []
     done = report(str(trained.workdir), "--html", "none/page.html", folder=tmp_path)
     assert done.returncode == 74 and done.stderr.count("\n") == 1 and "none/page.html" in done.stderr

@@ -58,6 +58,4 @@ def test_one_id_is_too_few(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     file.write_text(READER.format(ids=1))
     words = [f"data.pipeline={file}:reader", f"data.path={tmp_path}", f"data.cache_dir={tmp_path}/cache"]
     assert main(["--config=tiny.py", *words, "model.vocab_size=1", f"--workdir={tmp_path / 'run'}"]) == 2
-    assert (
-        "expected the vocabulary size (at least 2), because the reader yields ids" in capsys.readouterr().err
-    )
+    assert "expected the vocabulary size, at least 2, for a reader of ids" in capsys.readouterr().err

@@ -271,10 +271,7 @@ def test_an_export_has_the_adapters_alone(given: Path, adapted: subprocess.Compl
             ("--workdir=runs/adapted", "--adapter", "--system=mu_transformer"),
             "leave --system=mu_transformer out",
         ),
-        (
-            ("--workdir=runs/adapted", "--base=base"),
-            "--base: expected --adapter together with --base, got none",
-        ),
+        (("--workdir=runs/adapted", "--base=base"), "--base: expected --adapter with it, got none"),
     ):
         refused = export(given, *words, "--to=none")
         assert refused.returncode == 2 and said in refused.stderr, refused.stderr

@@ -81,4 +81,4 @@ def test_tokens_that_rounding_does_not_route_are_compared(
     right = export_forms.merged_tensors
     monkeypatch.setattr(export_forms, "merged_tensors", wrong)
     assert main(["export", "--workdir=run", "--to=wrong", "--merged"]) == 1
-    assert "the folder was removed" in capsys.readouterr().err and not (given / "wrong").exists()
+    assert "it was removed" in capsys.readouterr().err and not (given / "wrong").exists()

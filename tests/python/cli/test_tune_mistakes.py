@@ -98,7 +98,7 @@ CASES: dict[str, tuple[Spoil, tuple[str, ...], int, str]] = {
     "a template that is not there": (lambda _: None, ("data.template=no.jinja",), 2, "got 'no.jinja': No such file"),
     "a template that raises": (template(RAISES), ("data.template=t.jinja",), 2, "no tools here"),
     "a template that loops": (template(LOOP), ("data.template=t.jinja",), 2, "takes longer than 0.5 s"),
-    "a template that is none": (template("{% if %}"), ("data.template=t.jinja",), 2, "is not a valid Jinja template"),
+    "a template that is none": (template("{% if %}"), ("data.template=t.jinja",), 2, "is no Jinja template"),
     "an unknown role": (
         last_record({"messages": [{"role": "bot", "content": "x"}]}),
         (),
@@ -106,7 +106,7 @@ CASES: dict[str, tuple[Spoil, tuple[str, ...], int, str]] = {
         "example 41 of chat.jsonl: turn 1: expected one of system, developer, user, assistant, tool "
             "as role, got 'bot'",
     ),
-    "no answer": (last_record({"messages": turns("Why?")}), (), 2, "the conversation has no assistant turn"),
+    "no answer": (last_record({"messages": turns("Why?")}), (), 2, "it has no turn of the assistant"),
     "an empty answer": (last_record({"messages": turns("Why?", " ")}), (), 2, "the answer is empty"),
     "no conversation": (
         lambda folder: (folder / "chat.jsonl").write_text('{"text": "x"}\n'),
@@ -145,7 +145,7 @@ CASES: dict[str, tuple[Spoil, tuple[str, ...], int, str]] = {
     ),
     "a damaged config": (lambda folder: (folder / BASE).write_text("{"), (), 65, "config.json"),
     "an unknown kind of model": (edit(BASE, lambda value: value.update(model_type="phi3")), (), 2, "one of llama, "),
-    "an adapter of another base": (other_adapter, ("--adapter=other",), 2, "16 inputs, got one with 99; set --base"),
+    "an adapter of another base": (other_adapter, ("--adapter=other",), 2, "16 inputs, got one with 99; give the base"),
     "no adapter": (lambda _: None, ("--adapter=none",), 2, "expected a folder of PEFT with adapter_config.json, got "),
     "rank 0": (lambda _: None, ("lora.rank=0",), 2, "lora.rank: expected at least 1, got 0"),
     "unknown targets": (lambda _: None, ("lora.targets=q_proj",), 2, "the model has q, k, v, o, gate, up, down"),

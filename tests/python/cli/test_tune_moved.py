@@ -124,10 +124,7 @@ def test_commands_that_read_a_run_take_the_new_place_of_its_base(here: Path, cap
     validate = ["validate", "--workdir=runs/mine"]
     assert main(validate) == 2
     text = capsys.readouterr().err
-    assert (
-        "the base of runs/mine was runs/small, which does not exist; set --start.load_parameters_path=FOLDER "
-        in text
-    )
+    assert "the base of runs/mine was runs/small, which does not exist; name its new place with " in text
     assert main([*validate, "--start.load_parameters_path=runs/other"]) == 2
     assert "[lora] start.load_parameters_path: expected the base of these adapters" in capsys.readouterr().err
     place = "--start.load_parameters_path=runs/new"

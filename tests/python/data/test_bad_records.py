@@ -173,7 +173,7 @@ def test_what_cannot_drop_records_is_refused(tmp_path: Path) -> None:
         with pytest.raises(UserError, match=f"data.pipeline={pipeline} has no records that can be dropped"):
             load_config("tiny.py", [f"data.pipeline={pipeline}", "data.bad_records=drop"])
     (tmp_path / "a.txt").write_text("text")
-    with pytest.raises(UserError, match="plain text files have no records"):
+    with pytest.raises(UserError, match="plain files of text have no records"):
         prepare(load_config("tiny.py", [f"data.path={tmp_path}/a.txt", "data.bad_records=drop"]))
 
 

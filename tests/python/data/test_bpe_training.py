@@ -138,7 +138,7 @@ def test_a_run_of_an_earlier_version_gets_its_own_tokenizer_again(tmp_path: Path
         assert (
             prepare_data(config, fingerprint=data.fingerprint, progress=quiet).fingerprint == data.fingerprint
         )
-    with pytest.raises(UserError, match="expected the text and tokenizer that this run started with"):
+    with pytest.raises(UserError, match="expected the text and tokenizer of the start of this run"):
         prepare_data(config, fingerprint="0" * 16, progress=quiet)
 
 

@@ -145,7 +145,7 @@ def test_a_foreign_tokenizer_or_format_is_refused(copy: Path) -> None:
 def test_a_cache_under_another_ones_name_is_refused(copy: Path, cache: TokenCache) -> None:
     other = copy.with_name("0123456789abcdef")
     copy.rename(other)
-    with pytest.raises(FormatError, match=f"cache {other.name}, got the token cache {cache.fingerprint}"):
+    with pytest.raises(FormatError, match=f"the cache {cache.fingerprint} under the name {other.name}"):
         open_cache(other)
 
 
@@ -190,7 +190,7 @@ def test_unchanged_text_is_not_read_again_and_changed_text_is(
     assert second.fingerprint != first.fingerprint
     assert prepare(settings, fingerprint=first.fingerprint, progress=quiet) == first
     shutil.rmtree(first.path)
-    with pytest.raises(UserError, match="expected the text and tokenizer that this run started with"):
+    with pytest.raises(UserError, match="expected the text and tokenizer of the start of this run"):
         prepare(settings, fingerprint=first.fingerprint, progress=quiet)
     with pytest.raises(UserError, match="16 hexadecimal digits"):
         prepare(settings, fingerprint="../../etc", progress=quiet)

@@ -78,7 +78,7 @@ def test_checksums_of_blocks_are_sealed(copy: Path) -> None:
         ids[0] = ids[0] ^ 1
         file["valid/ids_crc32c"][...] = _core.crc32c_blocks(ids[...])
     with pytest.raises(
-        FormatError, match="the totals, hashes or checksums have changed since the cache was written"
+        FormatError, match="its totals, hashes or checksums have changed since it was written"
     ):
         open_cache(copy)
 
@@ -114,10 +114,10 @@ def test_a_cache_of_an_earlier_version_is_built_anew(
     settings = Settings(str(folder), str(copy.parent))
     for fingerprint in (None, cache.fingerprint):  # a new run, and one that resumes
         unseal(copy)
-        with pytest.raises(FormatError, match="expected the format"):
+        with pytest.raises(FormatError, match="this version reads"):
             open_cache(copy)
         assert prepare(settings, fingerprint=fingerprint, progress=quiet) == replace(cache, path=copy)
-        assert "the run rebuilds this cache from the same text" in capsys.readouterr().err
+        assert "it is rebuilt from the same text" in capsys.readouterr().err
     assert (copy / "tokens.h5").read_bytes() == (cache.path / "tokens.h5").read_bytes()
     assert prepare(settings, progress=quiet) == replace(cache, path=copy)
     assert capsys.readouterr().err == ""
@@ -133,7 +133,7 @@ def test_a_run_goes_on_with_an_old_cache_whose_text_is_gone(
         settings = Settings(str(path), str(copy.parent))
         found = prepare(settings, fingerprint=cache.fingerprint, progress=quiet)
         assert found == replace(cache, path=copy, seal=None)
-        assert "the run uses it without this check" in capsys.readouterr().err
+        assert "it is used as it is" in capsys.readouterr().err
     edit(copy, eos_id=cache.eos_id + 1)
     with pytest.raises(FormatError, match="but its tokenizer has"):
         prepare(settings, fingerprint=cache.fingerprint, progress=quiet)

@@ -110,7 +110,7 @@ GOOD: dict[str, object] = {"messages": turns("Why?", "So.")}
 @pytest.mark.parametrize(
     ("messages", "said"),
     [
-        (turns("Why?"), "the conversation has no assistant turn"),
+        (turns("Why?"), "it has no turn of the assistant"),
         (turns("Why?", "  "), "turn 2: the answer is empty"),
         (
             [{"role": "bot", "content": "x"}],
@@ -120,7 +120,7 @@ GOOD: dict[str, object] = {"messages": turns("Why?", "So.")}
         ("Why?", "messages: expected a list of messages, got a text"),
         (turns("Why?", " \nSo."), "a turn starts or ends inside a token"),
         ([{"role": "human", "content": "x"}], "got 'human'; write user"),
-        ([{"from": "human", "value": "x"}], "the turn has the keys from and value, as in ShareGPT"),
+        ([{"from": "human", "value": "x"}], "it has from and value, as ShareGPT's"),
         ([{"role": "user", "content": [{"type": "image"}]}], "turn 1: expected parts"),
     ],
 )
@@ -147,7 +147,7 @@ TWICE = "{{ bos_token + bos_token }}{% for t in messages %}{{ t.content + eos_to
             "{{ messages | length }}{{ messages[-1].content }}",
             "the text changes when turn 2 or a later one is added",
         ),
-        ("{{ nothing.there }}", "the template rejects the conversation: 'nothing' is undefined"),
+        ("{{ nothing.there }}", "the template rejects it: 'nothing' is undefined"),
         ("{{ ''.__class__.__mro__ }}", "access to attribute '__class__' of 'str' object is unsafe"),
         (
             "{% generation %}{% endgeneration %}{{ messages[0].content }}",
@@ -179,7 +179,7 @@ def test_both_texts_are_shown_where_a_turn_changes_the_text_before_it(tmp_path: 
             "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
             "takes longer than 0.5 s",
         ),
-        ("{% if %}", "t.jinja is not a valid Jinja template: Expected an expression"),
+        ("{% if %}", "t.jinja is no Jinja template: Expected an expression"),
     ],
 )
 def test_a_template_that_loops_or_is_none_ends_the_start(
@@ -260,9 +260,9 @@ def test_a_record_of_another_layout_is_named_with_what_it_has(tmp_path: Path) ->
     """Check both places: the first record of a file ends the start, and later records count as rejected."""
     talk = [{"from": "human", "value": "Why?"}, {"from": "gpt", "value": "So."}]
     cases: list[tuple[dict[str, object], str]] = [
-        ({"conversations": talk}, "got conversations; its conversations have the keys from and value, as in"),
-        ({"conversations": turns("a", "b")}, "set data.column=conversations to read the messages"),
-        ({"question": "a", "answer": "b"}, "got answer, question; rename the keys, or set data.column"),
+        ({"conversations": talk}, "got conversations; its conversations have from and value, as ShareGPT's"),
+        ({"conversations": turns("a", "b")}, "data.column=conversations reads the messages of conversations"),
+        ({"question": "a", "answer": "b"}, "got answer, question; rename them, or set data.column"),
     ]
     for number, (record, said) in enumerate(cases):
         text = refusal(tmp_path / str(number), [record, GOOD])
@@ -295,7 +295,7 @@ def test_content_in_parts_is_trained_on_where_the_template_reads_it(tmp_path: Pa
     for source in (drops, writes):
         file.write_text(source)
         text = refusal(tmp_path / str(len(source)), PARTS, f"data.template={file}", "data.loss_on=all")
-        assert "turn 1: the template does not read content in parts; write the content as one string" in text
+        assert "turn 1: the template does not read content in parts; write it as one string" in text
 
 
 def test_thoughts_have_the_names_of_transformers(tmp_path: Path) -> None:
@@ -330,10 +330,7 @@ def test_a_hint_is_given_where_it_helps(tmp_path: Path) -> None:
     file.write_text(first + turn + prompt)
     begins: list[dict[str, object]] = [{"messages": turns("a", "b")[::-1]}]
     text = refusal(tmp_path / "first", begins, f"data.template={file}")
-    assert (
-        "the first turn is an assistant turn, and the template cannot render the text before this turn"
-        in text
-    )
+    assert "its first turn is the assistant's, and the template cannot render the text before it" in text
 
 
 def test_a_template_is_chosen_by_its_name(tmp_path: Path) -> None:

@@ -104,25 +104,22 @@ def test_members_next_to_the_turns_are_read() -> None:
             {"tools": {"weather": {}, "time": {}}},
             "tools: expected a list or one tool, got an object with time, weather",
         ),
-        ({"tools": [{"name": "a"}], "functions": [{"name": "b"}]}, "expected tools or functions, got both"),
+        ({"tools": [{"name": "a"}], "functions": [{"name": "b"}]}, "it has tools and functions"),
         ({"functions": "{"}, "functions: expected a list, got a string that is not JSON"),
         ({"system": "b", "messages": [{"role": "system", "content": "a"}, ASKS, SAYS]}, "a key system"),
         ({"messages": [ASKS, {**SAYS, "weight": 0.5}]}, "turn 2: expected 0 or 1 as weight, got 0.5"),
         ({"messages": [ASKS, {**SAYS, "train": "no"}]}, "turn 2: expected true or false as train"),
-        ({"messages": [ASKS, {**SAYS, "weight": 0}]}, "turn is excluded from the loss by weight 0"),
+        ({"messages": [ASKS, {**SAYS, "weight": 0}]}, "each turn of the assistant is excluded by weight 0"),
         ({"messages": [ASKS, {**SAYS, "loss": 0.3}]}, "turn 2: expected true or false as loss, got 0.3"),
         ({"messages": [ASKS, {**SAYS, "masked": "x"}]}, "turn 2: expected true or false as masked"),
         ({"messages": [ASKS, {**SAYS, "mask": 1}]}, "turn 2: expected weight, train or masked, got mask"),
-        ({"weight": 0}, "weight: expected 1 for a whole record, got 0; set it for each turn"),
-        ({"weight": 0.5}, "weight: expected 1 for a whole record, got 0.5"),
-        ({"train": False}, "train: expected true for a whole record, got False"),
-        ({"masked": True}, "masked: expected false for a whole record, got True"),
+        ({"weight": 0}, "weight: expected none next to the turns, or 1, got 0; write it into the turns"),
+        ({"weight": 0.5}, "weight: expected none next to the turns, or 1, got 0.5"),
+        ({"train": False}, "train: expected none next to the turns, or true, got False"),
+        ({"masked": True}, "masked: expected none next to the turns, or false, got True"),
         ({"system": "a", "system_prompt": "b"}, "a key system_prompt and a key system"),
         ({"chat_template_kwargs": "x"}, "chat_template_kwargs: expected an object, got a text"),
-        (
-            {"chat_template_kwargs": {"tools": []}},
-            "mudd_core sets tools itself; remove this key",
-        ),
+        ({"chat_template_kwargs": {"tools": []}}, "expected variables of the template, got tools"),
         (
             {"messages": [ASKS, {**SAYS, "function_call": {}, "tool_calls": [{"function": {}}]}]},
             "function_call: expected one object and no tool_calls",
@@ -228,7 +225,7 @@ def test_an_answer_whose_thoughts_are_taken_out_later_does_not_count(tmp_path: P
     assert (
         text.count("{+") == 2 and "{+So." in text and text.endswith("{+<think>hm</think>Yes.<|im_end|>\\n+}")
     )
-    assert any("1 earlier answers change when later turns follow" in line for line in data.describe())
+    assert any("1 earlier answers are changed by the template" in line for line in data.describe())
 
 
 def test_a_trailing_question_is_left_out(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def test_tools_choose_the_template_that_transformers_takes(layout: str, tmp_path
 
 def test_a_bad_template_for_tools_is_refused(tmp_path: Path) -> None:
     for text, error, said in (
-        ("{% if %}", UserError, "is not a valid Jinja template"),
+        ("{% if %}", UserError, "is no Jinja template"),
         (3, FormatError, "expected a string, got 3"),
     ):
         named(tmp_path / "tokenizer", [LIST[0], {"name": "tool_use", "template": text}])

@@ -77,7 +77,7 @@ def test_the_rule_of_jax_lm_drops_the_part_batch_of_a_validation(tmp_path: Path)
     assert len(list(validation_batches(config, prepare(config)))) == 2
     config = config_of("features", tmp_path / "d", *words)
     with pytest.raises(
-        UserError, match=r"expected at least 8 sequences for validation, got 7; lower eval\.batch_size"
+        UserError, match=r"expected at least 8 rows for validation, got 7; lower eval\.batch_size"
     ):
         list(validation_batches(config, prepare(config)))
 

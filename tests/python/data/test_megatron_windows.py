@@ -115,7 +115,7 @@ def test_maps_beside_the_data_set_are_read_and_checked(name: str, tmp_path: Path
     assert got["inputs"].tolist() == [w[:-1] for w in windows[::-1]]
     for part, wrong in (("doc_idx", order + 18), ("sample_idx", starts + 1), ("shuffle_idx", turned * 0)):
         np.save(tmp_path / "d" / f"{stem}{part}.npy", wrong)
-        with pytest.raises(FormatError, match="the map belongs to another corpus"):
+        with pytest.raises(FormatError, match="the map is of another corpus"):
             prepare(config).rows("train", shape)
         np.save(tmp_path / "d" / f"{stem}{part}.npy", maps[part])
 

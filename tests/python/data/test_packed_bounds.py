@@ -103,8 +103,8 @@ except FormatError as error:
 @pytest.mark.parametrize(
     ("write", "name", "answer"),
     [
-        (_gzip, "a.jsonl.gz", "copy it again; unpack it (gunzip -k a.jsonl.gz)"),
-        (_zstd, "a.jsonl.zst", "copy it again; unpack it (zstd -d a.jsonl.zst)"),
+        (_gzip, "a.jsonl.gz", "no text expands like that; unpack it (gunzip -k a.jsonl.gz)"),
+        (_zstd, "a.jsonl.zst", "no text expands like that; unpack it (zstd -d a.jsonl.zst)"),
         (_parquet, "a.parquet", str(3 * (15 << 20))),
     ],
 )

@@ -300,7 +300,7 @@ def test_damaged_blocks_are_named(texts: Path, tmp_path: Path) -> None:
     config = _config("blocks", texts, f"data.cache_dir={tmp_path}")
     fingerprint = prepare(config, progress=quiet).fingerprint
     (tmp_path / fingerprint / "cache.json").write_text('{"train_files": [3]}')
-    with pytest.raises(FormatError, match=r"expected .* documents in its list, got 3"):
+    with pytest.raises(FormatError, match=r"it lists .* documents, expected"):
         prepare(config, progress=quiet).rows("train", RowShape(LENGTH, BATCH, 0))
 
 

@@ -110,10 +110,10 @@ def test_a_large_vocabulary_has_ids_of_four_bytes(tmp_path: Path) -> None:
             "a.bin",
             IDS.astype("<u4").tobytes(),
             FormatError,
-            r"seem to have 4 bytes, not 2; rename the file to a\.u32",
+            r"seem to have 4 bytes, not 2; rename it to a\.u32",
         ),
         ("a.bin", PLAIN + b"\1", FormatError, "a multiple of 2 bytes"),
-        ("a.bin", of_llm_c(20240520, "<u2", 204), FormatError, "the header states 204 ids"),
+        ("a.bin", of_llm_c(20240520, "<u2", 204), FormatError, "the header promises 204 ids"),
         (
             "a.u16",
             PLAIN + (VOCAB).to_bytes(2, "little"),

@@ -186,7 +186,7 @@ def test_loaded_weights_go_before_those_of_the_run(typed: Typed, tmp_path: Path)
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     words = ("run_name=output", "only_eval=True", f"load_parameters_path={run}/checkpoints/2")
     ended = typed(*words)
-    assert ended.returncode == 0 and "leave load_parameters_path out to evaluate the run" in ended.stdout
+    assert ended.returncode == 0 and "remove it to evaluate the run" in ended.stdout
     assert {path: path.read_bytes() for path in before} == before
     row = json.loads((run / "evaluations.jsonl").read_text())
     assert row["val_loss"] == rows(run, "val_loss")[0]["val_loss"] and row["targets"] == 4 * 32
@@ -195,7 +195,7 @@ def test_loaded_weights_go_before_those_of_the_run(typed: Typed, tmp_path: Path)
 def test_an_evaluation_that_cannot_be_leaves_nothing(typed: Typed, tmp_path: Path) -> None:
     for words, part in (
         (["load_parameters_path=nowhere"], "which does not exist"),
-        ([], "contains no run"),
+        ([], "holds no run"),
         (["load_parameters_path=nowhere", "--ranks=2"], "which one process runs: leave out --ranks"),
     ):
         ended = typed("run_name=new", "only_eval=True", *words)

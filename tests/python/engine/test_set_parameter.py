@@ -32,7 +32,7 @@ def test_lists_and_whole_numbers_are_weights() -> None:
 def test_what_is_no_such_weight_is_refused_by_name(value: object, error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
         mc.Model(SHAPE).set_parameter("embed", value)
-    with pytest.raises(KeyError, match="the model has no 'nothing'"):
+    with pytest.raises(KeyError, match="there is no 'nothing'"):
         mc.Model(SHAPE).set_parameter("nothing", [1.0])
 
 

@@ -81,10 +81,7 @@ def test_a_wrong_state_dict_is_one_message_and_writes_nothing() -> None:
     state["embed"] = np.zeros((4, 8), np.float32)
     state["haed"] = state.pop("head")
     state["final_norm.gain"] = np.full(4, 9, np.float32)
-    says = (
-        "'head' is missing; the model has no parameter 'haed'; did you mean 'head'?; "
-        "'embed': expected shape (8, 4), got (4, 8)"
-    )
+    says = "'head' is missing; there is no 'haed'; did you mean 'head'?; 'embed': expected shape (8, 4), got (4, 8)"
     with pytest.raises(ValueError, match=re.escape(says)):
         model.load_state_dict(state)
     with pytest.raises(TypeError, match="expected numbers as float32"):

@@ -165,7 +165,7 @@ def test_training_on_their_batches_needs_no_text() -> None:
     ("change", "words"),
     [
         (lambda w: w.pop("o"), "'o' is missing"),
-        (lambda w: w.update(more=np.zeros(3)), "'more' is not a parameter"),
+        (lambda w: w.update(more=np.zeros(3)), "'more' has no place"),
         (
             lambda w: w.update(o=np.zeros((D, L, D + 1))),
             r"'o' has shape \(16, 2, 17\), expected \(16, 2, 16\)",

@@ -119,7 +119,7 @@ def test_an_import_without_its_tokenizer_is_refused(tmp_path: Path, capsys: Any)
     vocab = {"a": 0, "</s>": 300}
     large.write_text(json.dumps({"model": {"type": "BPE", "vocab": vocab, "merges": []}, "added_tokens": []}))
     for more, says in (
-        ([], "has no tokenizer.json; set --tokenizer=FILE"),
+        ([], "has no tokenizer.json; give --tokenizer=FILE"),
         ([f"--tokenizer={large}"], "expected at most the model's 300 ids, got 301"),
         ([f"--tokenizer={tmp_path / 'none.json'}"], "No such file"),
     ):

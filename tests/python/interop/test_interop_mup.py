@@ -245,7 +245,7 @@ def test_an_import_goes_on_by_the_originals_rates(tmp_path: Path) -> None:
     settings = {**PLAIN, "lr_base": 0.015625, "optim_beta2": 0.98, "wd": 1e-4, "use_iwd": True}
     (tmp_path / "hers" / "config.json").write_text(json.dumps(settings))
     words = [str(tmp_path / "hers"), f"--workdir={tmp_path / 'run'}", "--system=mu_transformer"]
-    with pytest.raises(UserError, match=r"has no tokenizer.json; set --tokenizer=FILE"):
+    with pytest.raises(UserError, match=r"has no tokenizer.json; give --tokenizer=FILE"):
         import_command.main(words)
     tokenizer = {"model": {"type": "BPE", "vocab": {"a": 0, "</s>": V - 1}, "merges": []}}
     (tmp_path / "hers.json").write_text(json.dumps({**tokenizer, "added_tokens": []}))

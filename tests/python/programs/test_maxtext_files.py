@@ -28,8 +28,8 @@ def test_a_file_inherits_and_its_unknown_keys_are_one_warning(tmp_path: Path) ->
     own.write_text("base_config: tokenformer.yml\nslot_num: 32\nadam_eps: 1e-6\nxprof: 1\nother: [1]\n")
     found = resolved(str(own), *TOKENS)
     assert field(found, "model.slot_num") == 32 and field(found, "optim.eps") == 1e-6
-    assert [note for note in found.notes if "does not read" in note] == [
-        f"{own}: keys that mudd_core does not read: other, xprof"
+    assert [note for note in found.notes if "mean nothing" in note] == [
+        f"{own}: keys that mean nothing here: other, xprof"
     ]
     own.write_text(f"base_config: {own}\n")
     assert "inherit from itself" in refusal(str(own), *TOKENS)

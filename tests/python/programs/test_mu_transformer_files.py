@@ -36,7 +36,7 @@ def test_a_config_dict_goes_through_the_same_table(tmp_path: Path) -> None:
     config = found.config
     assert (config.model.d_model, config.model.n_layer, config.train.batch_size) == (64, 2, 64)
     assert config.optim.lr == 1.0 and config.train.steps == 125000  # base.py sets the other fields
-    assert f"{tmp_path / 'mine.py'}: keys that mudd_core does not read: own" in found.notes
+    assert f"{tmp_path / 'mine.py'}: keys that mean nothing here: own" in found.notes
     assert any(
         note.startswith("n_mesh_rows=32, n_mesh_cols=1 of the file: mapped to mesh.zero=3")
         for note in found.notes

@@ -155,7 +155,7 @@ def test_a_sealed_state_that_no_run_saves(stopped: Path) -> None:
             seal(stopped, {**good, name: wrong})
             resume_fails(stopped, f"manifest.json at byte 0: state: .*{name}")
     seal(stopped, {**good, "step": 7})
-    resume_fails(stopped, "state: expected the state of step 8, got the state of step 7")
+    resume_fails(stopped, "state: it is of step 7, the checkpoint of 8")
     seal(stopped, {**good, "skipped_steps": ["1"]})
     resume_fails(stopped, "an entry of key 'skipped_steps': expected a whole number, got '1'")
     seal(stopped, {**good, "rewinds": [{"from_step": 1}]})

@@ -212,7 +212,7 @@ def test_an_upload_that_hangs_is_a_failed_upload(
         ):
             trainer.fit()
         assert time.monotonic() - begin < 10  # one limit for all saves, not the storage's 20 s
-        assert "no answer within 0 s; the checkpoint is complete in" in capsys.readouterr().err
+        assert "no answer within 0 s; the step is whole in" in capsys.readouterr().err
         assert len(list((LOCAL / "checkpoints").iterdir())) == 3
     finally:
         released.set()

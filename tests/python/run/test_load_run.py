@@ -174,7 +174,7 @@ def test_other_paths_are_refused_in_one_line(trained: TinyRun, tmp_path: Path) -
         with pytest.raises(ValueError, match=re.escape(says)) as caught:
             mc.load_run(path)
         assert str(caught.value).startswith("[load_run] path: expected") and "\n" not in str(caught.value)
-    with pytest.raises(ValueError, match="has no checkpoint of step 7; saved steps: 16, 24"):
+    with pytest.raises(ValueError, match="has no checkpoint of step 7; steps there: 16, 24"):
         _ = mc.load_run(trained.workdir, step=7).model
     with pytest.raises(ValueError, match=r"expected 16, the step of .*, got 24"):
         mc.load_run(trained.workdir / "checkpoints" / "step-16", step=24)
@@ -219,7 +219,7 @@ def test_a_damaged_newest_checkpoint_is_passed_over_with_a_warning(
 
 
 def test_a_step_without_a_checkpoint_fails_at_once(trained: TinyRun) -> None:
-    with pytest.raises(UserError, match=r"step: .* has no checkpoint of step 99; saved steps: 16, 24"):
+    with pytest.raises(UserError, match=r"step: .* has no checkpoint of step 99; steps there: 16, 24"):
         mc.load_run(trained.workdir, step=99)
 
 

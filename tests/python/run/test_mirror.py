@@ -158,7 +158,7 @@ def test_any_upload_that_fails_is_made_good_by_the_next(
 
 def test_a_storage_that_stays_away_ends_the_run_with_74_and_no_step_is_lost(tmp_path: Path) -> None:
     Faulty.bad = set(range(12, 10**4))
-    with pytest.raises(SaveError, match=r"was lost; the checkpoint is complete in"):
+    with pytest.raises(SaveError, match=r"was lost; the step is whole in"):
         run()
     assert sorted(path.name for path in (LOCAL / "checkpoints").iterdir()) == [
         "step-10",
@@ -192,7 +192,7 @@ def test_a_rewind_takes_its_steps_back_from_the_storage(tmp_path: Path) -> None:
 
 def test_places_that_are_not_the_runs_are_refused(tmp_path: Path) -> None:
     Faulty().store_bytes("/bucket/run/thesis.tex", b"mine")
-    with pytest.raises(UserError, match="contains other files"):
+    with pytest.raises(UserError, match="holds other files"):
         run()
     assert not Path("runs").exists()
     Faulty.store = {}

@@ -144,7 +144,7 @@ def test_a_file_that_cannot_be_written_is_74_before_anything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COMPLIANCE_FILE", str(tmp_path / "missing" / "log.txt"))
-    with pytest.raises(SaveError, match="set COMPLIANCE_FILE to another") as caught:
+    with pytest.raises(SaveError, match="COMPLIANCE_FILE names another") as caught:
         BenchmarkLog(CONFIG, RunFolder(tmp_path), print)
     assert caught.value.exit_code == 74
     assert not list(tmp_path.iterdir())

@@ -116,7 +116,7 @@ def test_a_tracker_that_hangs_is_left_behind(
     monkeypatch.setattr(tracker, "FINISH_SECONDS", 0.1)
     with fake_runs.make(tmp_path, None, "log.wandb=offline") as trainer:
         trainer.fit()
-    assert "the upload has not finished after" in capsys.readouterr().err
+    assert "it has not finished after" in capsys.readouterr().err
     forever.set()
 
 

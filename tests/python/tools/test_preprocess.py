@@ -277,7 +277,7 @@ CASES: dict[str, tuple[tuple[str, ...], str]] = {
     "reserved": (("--num-special-token-reserved", "33"), "reserved: expected 0 to 32"),
     "shortest": (("--min-sequence-length", "33"), "min-sequence-length: expected at most 32"),
     "no number": (("--stride", "many"), "stride"),
-    "split": (("--dataset-split-type", "dev"), "the folder has wiki-validation-00000-of-00001.parquet"),
+    "split": (("--dataset-split-type", "dev"), "there are wiki-validation-00000-of-00001.parquet"),
     "no data": (("--dataset-name", "nowhere"), "dataset-name: expected a folder or a data set of the hub"),
     "no tokenizer": (("--tokenizer-model", "nowhere"), "tokenizer-model: expected"),
 }
@@ -296,11 +296,11 @@ def test_bad_arguments_end_with_2_and_leave_nothing(
 def test_a_wrong_column_names_those_there(source: Path, tmp_path: Path) -> None:
     pyarrow.parquet.write_table(pyarrow.table({"body": ["x"], "title": ["y"]}), tmp_path / "a.parquet")
     with pytest.raises(
-        UserError, match=r"expected a column .*, got 'text'; columns of the file: body, title"
+        UserError, match=r"expected a column .*, got 'text'; it has body, title"
     ):
         command.main(flags(source, tmp_path / "o", "--dataset-name", str(tmp_path / "a.parquet")))
     (tmp_path / "a.jsonl").write_text('{"body": "x"}\n')
-    with pytest.raises(UserError, match="got 'text'; columns of the file: body"):
+    with pytest.raises(UserError, match="got 'text'; it has body"):
         command.main(flags(source, tmp_path / "o", "--dataset-name", str(tmp_path / "a.jsonl")))
 
 

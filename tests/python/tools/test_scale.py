@@ -331,7 +331,7 @@ def test_what_cannot_be_predicted_is_refused(
     [
         ("[1]", "expected a file of commbench"),
         ('{"between_nodes": null}', "measured on one node"),
-        ('{"between_nodes": {"latency": 1e-6, "bandwidth": 0}}', "a bandwidth in bytes per second"),
+        ('{"between_nodes": {"latency": 1e-6, "bandwidth": 0}}', "a bandwidth in bytes a second"),
     ],
 )
 def test_a_file_that_commbench_did_not_write_is_refused(

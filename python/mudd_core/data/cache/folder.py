@@ -19,8 +19,8 @@ def as_it_is(folder: Path, obstacle: Exception) -> TokenCache:
     cache = open_cache(folder, sealed=False)
     _ = cache.tokenizer  # loads the tokenizer, which checks its vocabulary
     print(
-        f"note: the token cache {folder} was written by an earlier version and has no checksum over its totals; the "
-        f"run uses it without this check, because it cannot be rebuilt: {obstacle}",
+        f"note: the token cache {folder} is of an earlier version, without a checksum over its totals; it is used as "
+        f"it is, since it cannot be rebuilt: {obstacle}",
         file=notes_stream(),
     )
     return cache
@@ -44,7 +44,7 @@ def require_name(wanted: str | None, got: str, hint: str = "") -> None:
     """Raise UserError if the run was started with another cache, which no longer exists."""
     if wanted is not None and wanted != got:
         raise UserError(
-            "[data.path] expected the text and tokenizer that this run started with: their cache "
+            "[data.path] expected the text and tokenizer of the start of this run: their cache "
             f"{wanted} is missing, and the present ones belong to the cache {got}; restore the old "
             f"text{hint}, or start a new run in another work directory"
         )
@@ -61,8 +61,8 @@ def build_locked(root: Path, name: str, build: Callable[[], None], progress: Pro
             if not is_current(root / name):
                 if old:
                     print(
-                        f"note: the token cache {root / name} was written by an earlier version and has no checksum "
-                        f"over its totals; the run rebuilds this cache from the same text",
+                        f"note: the token cache {root / name} is of an earlier version, without a checksum over its "
+                        "totals; it is rebuilt from the same text",
                         file=notes_stream(),
                     )
                 build()

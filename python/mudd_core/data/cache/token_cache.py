@@ -142,9 +142,7 @@ def is_unsealed(folder: Path) -> bool:
 
 def way_out(folder: Path) -> str:
     """Return the remedy for a damaged cache, for messages."""
-    return (
-        f"delete the folder {folder} and run the same command again, which rebuilds the cache from the text"
-    )
+    return f"delete the folder {folder} and run again: it is rebuilt from the text"
 
 
 def _open(folder: Path, sealed: bool) -> TokenCache:
@@ -153,11 +151,11 @@ def _open(folder: Path, sealed: bool) -> TokenCache:
     path = str(folder / "tokens.h5")
     with _opened(folder / "tokens.h5") as h5:
         if h5.text("format") not in ((FORMAT,) if sealed else (FORMAT, FORMAT_UNSEALED)):
-            raise FormatError(path, 0, f"expected the format {FORMAT!r}, got {h5.text('format')!r}")
+            raise FormatError(path, 0, f"format {h5.text('format')!r}, this version reads {FORMAT!r}")
         seal = h5.text("seal") if h5.text("format") == FORMAT else None
         if seal is not None and seal != seal_of(h5, path):
             raise FormatError(
-                path, 0, "the totals, hashes or checksums have changed since the cache was written (seal)"
+                path, 0, "its totals, hashes or checksums have changed since it was written (seal)"
             )
         places = {s: _place(path, h5, s) for s in SPLITS}
         cache = TokenCache(
@@ -174,24 +172,17 @@ def _open(folder: Path, sealed: bool) -> TokenCache:
         )
         tokenizer_hash = h5.text("tokenizer_hash")
     if cache.fingerprint != folder.name:
-        raise FormatError(
-            path, 0, f"expected the token cache {folder.name}, got the token cache {cache.fingerprint}"
-        )
+        raise FormatError(path, 0, f"it is the cache {cache.fingerprint} under the name {folder.name}")
     if cache.fingerprint != fingerprint_of(cache.corpus_hash, cache.tokenizer_name):
         raise FormatError(
             path, 0, f"the fingerprint {cache.fingerprint} does not match its corpus and tokenizer"
         )
     if not 0 <= cache.eos_id < cache.vocab_size <= 2**31 - 1:
-        raise FormatError(
-            path,
-            0,
-            f"expected an end-of-document id below the vocabulary size {cache.vocab_size}, "
-            f"got {cache.eos_id}",
-        )
+        raise FormatError(path, 0, f"vocabulary of {cache.vocab_size} with end-of-document id {cache.eos_id}")
     if (name := stored_file(cache.tokenizer_name)) is not None:
         file = folder / name
         if hashlib.sha256(_read(file)).hexdigest() != tokenizer_hash:
-            raise FormatError(str(file), 0, "this file is not the tokenizer that the cache was built with")
+            raise FormatError(str(file), 0, "it is not the tokenizer this cache was built with")
     if (cache.train.count + cache.valid.count) * cache.train.width <= EAGER_BYTES:
         for s in SPLITS:
             p = cache.place(s)

@@ -37,7 +37,7 @@ _CHARACTERS_AT_ONCE = (
 )  # characters in one call: the ids and offsets of one character use about 300 bytes
 _TRIED = 20  # conversations after which a template is rejected if all of them were too large
 _PARSED = "tool calls have arguments as JSON strings, which are read as objects"
-_CHANGED = "earlier answers change when later turns follow; they do not contribute to the loss"
+_CHANGED = "earlier answers are changed by the template when later turns follow; they are not trained on"
 _LONG = "conversations are far longer than train.seq_len and are dropped (data.too_long)"
 
 
@@ -70,7 +70,7 @@ class Faults:
         raise UserError(
             f"[data.path] {refused:,} of {total:,} examples cannot be trained on: {self.text()}\n"
             + "\n".join(self.first.values())
-            + "\ncorrect these examples, or set data.bad_examples=drop to train without them"
+            + "\nmend them, or set data.bad_examples=drop to train without them"
             + self._hint()
         )
 
@@ -174,7 +174,7 @@ class Build:
         if error.kind in (TOO_LONG, TOO_MUCH_MEMORY) and large == self.total == _TRIED:
             raise UserError(
                 f"[data.template] {self.template.name}: each of the first {_TRIED} conversations fails: "
-                f"{error.reason}; set another data.template"
+                f"{error.reason}; name another template"
             )
 
     def notes(self) -> list[str]:

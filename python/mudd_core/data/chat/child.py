@@ -131,13 +131,9 @@ def renderer(
             raise
         except Exception as error:
             said = f"{error}" or type(error).__name__
-            raise masks.RefusedError(
-                masks.REFUSES, f"the template rejects the conversation: {said[:500]}"
-            ) from None
+            raise masks.RefusedError(masks.REFUSES, f"the template rejects it: {said[:500]}") from None
         if size > longest:
-            raise masks.RefusedError(
-                masks.TOO_LONG, f"the rendered text has more than {longest:,} characters"
-            )
+            raise masks.RefusedError(masks.TOO_LONG, f"its text has more than {longest:,} characters")
         return without_marks("".join(parts))
 
     return render
@@ -162,7 +158,7 @@ def _answer(
     except MemoryError:
         return {
             "kind": masks.TOO_MUCH_MEMORY,
-            "reason": "the template needs too much memory for the conversation",
+            "reason": "the template needs too much memory for it",
             "texts": [],
         }
 

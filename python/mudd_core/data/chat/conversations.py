@@ -34,7 +34,7 @@ _OWN_VARIABLES = {"messages", "tools", "documents", "add_generation_prompt", "ch
 _ALPACA = ("instruction", "input", "output")
 
 
-_SHAREGPT = "as in ShareGPT; docs/data.md (chat data) shows how to rename these keys"
+_SHAREGPT = "as ShareGPT's; docs/data.md (chat data) has the lines that rename them"
 
 
 class NoLayoutError(RefusedError):
@@ -129,8 +129,7 @@ def conversation_of(record: JsonObject, column: str) -> Conversation:
     _require_turns(turns)
     if len(untrained) == sum(turn["role"] == "assistant" for turn in turns):
         raise RefusedError(
-            "no answer",
-            "every assistant turn is excluded from the loss by weight 0, train false or a similar key",
+            "no answer", "each turn of the assistant is excluded by weight 0, train false or the like"
         )
     return Conversation(turns, tools_of(record), untrained, parsed, _variables_of(record), written)
 
@@ -143,8 +142,7 @@ def _variables_of(record: JsonObject) -> JsonObject:
     if not isinstance(found, dict):
         raise RefusedError("no conversation", f"{_VARIABLES}: expected an object, got {kind_of(found)}")
     if own := sorted(_OWN_VARIABLES & found.keys()):
-        taken = ", ".join(own)
-        reason = f"{_VARIABLES}: mudd_core sets {taken} itself; remove this key"
+        reason = f"{_VARIABLES}: expected variables of the template, got {', '.join(own)}; remove them"
         raise RefusedError("no conversation", reason)
     return found
 
@@ -159,10 +157,7 @@ def _system_of(record: JsonObject, turns: list[JsonObject]) -> list[JsonObject]:
         raise RefusedError("no conversation", f"{named[0]}: expected a string, got {kind_of(system)}")
     if len(named) > 1 or (turns and turns[0].get("role") == "system"):
         other = f"a key {named[1]}" if len(named) > 1 else "a system turn"
-        raise RefusedError(
-            "two system turns",
-            f"expected one system turn, got {other} and a key {named[0]}; remove one of them",
-        )
+        raise RefusedError("two system turns", f"it has {other} and a key {named[0]}; remove one of them")
     return [{"role": "system", "content": system}]
 
 
@@ -185,10 +180,10 @@ def _way_out(record: JsonObject) -> str:
     for name, value in record.items():
         if isinstance(value, list) and value and all(isinstance(turn, dict) for turn in value):
             if all("role" in turn for turn in value if isinstance(turn, dict)):
-                return f"set data.column={name} to read the messages of this key"
+                return f"data.column={name} reads the messages of {name}"
             if all("from" in turn for turn in value if isinstance(turn, dict)):
-                return f"its {name} have the keys from and value, {_SHAREGPT}"
-    return "rename the keys, or set data.column to the key of the messages"
+                return f"its {name} have from and value, {_SHAREGPT}"
+    return "rename them, or set data.column to the key of the messages"
 
 
 def _turns(value: Json, name: str, role: str = "") -> list[JsonObject]:
@@ -232,12 +227,12 @@ def _require_turns(turns: list[JsonObject]) -> None:
         if role == "assistant" and not turn.get("tool_calls") and not said.strip():
             raise RefusedError("an empty answer", f"turn {number}: the answer is empty")
     if all(turn["role"] != "assistant" for turn in turns):
-        raise RefusedError("no answer", "the conversation has no assistant turn")
+        raise RefusedError("no answer", "it has no turn of the assistant")
 
 
 def _role_hint(turn: JsonObject) -> str:
     if "from" in turn:
-        return f"; the turn has the keys from and value, {_SHAREGPT}"
+        return f"; it has from and value, {_SHAREGPT}"
     other = _OTHER_ROLES.get(str(turn.get("role")))
     return f"; write {other}" if other else ""
 
@@ -253,6 +248,8 @@ def _said(content: Json, place: str) -> str:
     texts = [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
     said = [text for text in texts if isinstance(text, str)]
     if len(said) != len(content):
-        reason = f'{place}: expected parts {{"type": "text", "text": ...}}, got another type; the models read text only'
+        reason = (
+            f'{place}: expected parts {{"type": "text", "text": ...}}, got another; the models read text only'
+        )
         raise RefusedError("a part that is not text", reason)
     return "".join(said)

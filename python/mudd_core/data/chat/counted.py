@@ -111,9 +111,7 @@ def _by_turns(
                 raise
             changed += 1
     if not spans and changed:
-        raise RefusedError(
-            CHANGES_EARLIER, "later turns change every answer that contributes to the loss", [whole]
-        )
+        raise RefusedError(CHANGES_EARLIER, "later turns change every answer that has a loss", [whole])
     return Counted(whole, spans, changed)
 
 
@@ -128,7 +126,7 @@ def _span_of(render: Render, messages: list[Message], at: int, whole: str, eos: 
         if at:
             raise
         reason = (
-            "the first turn is an assistant turn, and the template cannot render the text before this turn "
+            "its first turn is the assistant's, and the template cannot render the text before it "
             f"({error.reason})"
         )
         raise RefusedError("a first turn of the assistant", reason) from None
@@ -177,9 +175,7 @@ def require_parts(messages: list[Message], text: str) -> None:
         said = [str(part["text"]).rpartition("</think>")[2] for part in parts if isinstance(part, dict)]
         as_lists = (str(parts), json.dumps(parts, ensure_ascii=False))
         if not all(one.strip() in text for one in said) or any(one in text for one in as_lists):
-            reason = (
-                f"turn {number}: the template does not read content in parts; write the content as one string"
-            )
+            reason = f"turn {number}: the template does not read content in parts; write it as one string"
             raise RefusedError("parts that the template does not read", reason, [text])
 
 

@@ -144,10 +144,10 @@ def open_kept(folder: Path) -> Kept:
     facts = object_in(folder / MANIFEST)
     hashes = facts.get("files")
     if facts.get("format") != FORMAT or not isinstance(hashes, dict) or not {IDS, TABLE} <= hashes.keys():
-        raise _damage(folder / MANIFEST, "expected a manifest of chat data, got another file")
+        raise _damage(folder / MANIFEST, "it is not a manifest of chat data")
     for name in hashes:
         if not (folder / name).is_file() or _hash_of(folder / name) != hashes[name]:
-            raise _damage(folder / name, "the file does not match its checksum")
+            raise _damage(folder / name, "it does not match its checksum")
     table: Array = np.frombuffer(read_bytes(folder / TABLE), "<i4").astype(np.int64).reshape(-1, _COLUMNS)
     lengths, heads, numbers, held, counted = (np.ascontiguousarray(table[:, at]) for at in range(_COLUMNS))
     seal = hashlib.sha256(manifest).hexdigest()
@@ -163,6 +163,4 @@ def _hash_of(file: Path) -> str:
 
 
 def _damage(file: Path, what: str) -> FormatError:
-    return FormatError(
-        str(file), 0, f"{what}; delete {file.parent}, and the next start rebuilds this folder from the data"
-    )
+    return FormatError(str(file), 0, f"{what}; delete {file.parent}, and it is rebuilt from the data")

@@ -37,9 +37,9 @@ def require_trained(record: JsonObject) -> None:
         value = record.get(name)
         if value is None or (value == 1 if name in _TRAINED else value == 0):
             continue
-        text = f"{name}: expected {_wanted(name)} for a whole record, got {value!r:.80}"
+        text = f"{name}: expected none next to the turns, or {_wanted(name)}, got {value!r:.80}"
         raise RefusedError(
-            "a weight of a whole record", f"{text}; set it for each turn, or remove the record"
+            "a weight of a whole record", f"{text}; write it into the turns or remove the record"
         )
 
 
@@ -47,7 +47,7 @@ def _is_untrained(turn: JsonObject, number: int) -> bool:
     for name in _UNCLEAR:
         if turn.get(name) is not None:
             text = f"turn {number}: expected weight, train or masked, got {name}"
-            raise RefusedError(_KIND, f"{text}, which programs read in different ways; rename this key")
+            raise RefusedError(_KIND, f"{text}, which programs read in different ways; rename it")
     marks = {name: turn[name] for name in _OF_TURNS if turn.get(name) is not None}
     for name, value in marks.items():
         if not _is_mark(value):
@@ -75,7 +75,7 @@ def tools_of(record: JsonObject) -> list[Json] | None:
     JSON text is parsed; a single object becomes a list.
     """
     if record.get("tools") and record.get("functions"):
-        raise RefusedError("tools twice", "expected tools or functions, got both; remove one of them")
+        raise RefusedError("tools twice", "it has tools and functions; remove one of them")
     for name in ("tools", "functions"):
         value = record.get(name)
         if isinstance(value, str) and value.strip():  # some data sets store tools this way

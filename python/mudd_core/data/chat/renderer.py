@@ -56,7 +56,7 @@ class Renderer:
         answer = self._ask(json.dumps(head), "")
         if "error" in answer:
             self.close()
-            raise UserError(f"{_ARGUMENT} {template.name} is not a valid Jinja template: {answer['error']}")
+            raise UserError(f"{_ARGUMENT} {template.name} is no Jinja template: {answer['error']}")
 
     def render(self, chat: Conversation, example: str) -> RenderedChat:
         """Return the rendered text and its mask. example: its index, for messages.
@@ -86,7 +86,7 @@ class Renderer:
             line = b""
         if not line:
             raise UserError(
-                f"{_ARGUMENT} {self._template.name}: {self._death()}{example}; set another data.template"
+                f"{_ARGUMENT} {self._template.name}: {self._death()}{example}; name another template"
             )
         answer: Answer = json.loads(line)
         return answer

@@ -109,7 +109,7 @@ def _of_config(value: Json, file: Path) -> dict[str, str]:
     if "default" not in named:
         raise UserError(
             f"[data.template] expected a template named default in {file}, got {', '.join(named) or 'none'}; write "
-            f"the template to train with to a file, and set data.template=FILE"
+            "the one to train with to a file, and set data.template=FILE"
         )
     texts = {}
     for name in ("default", TOOL_USE):

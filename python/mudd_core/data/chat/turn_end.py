@@ -34,8 +34,8 @@ class TurnEnd:
             )
         if self.marks:
             found.append(
-                f"{template} writes {', '.join(self.marks)}, which are not tokens of this tokenizer, so the model "
-                f"trains on them as plain text; use a template of these weights, or a tokenizer with these tokens"
+                f"{template} writes {', '.join(self.marks)}, no token of this tokenizer: the marks are trained as "
+                "plain text; use a template of these weights, or a tokenizer with these tokens"
             )
         return found
 

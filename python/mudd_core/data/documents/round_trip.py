@@ -62,7 +62,7 @@ def loss_note(cache: TokenCache) -> str:
         return ""
     return (
         f"[data.tokenizer] {lost:,} of {checked:,} documents ({lost / checked:.1%}) change when "
-        "encoded and decoded: the tokenizer loses text (for example unknown characters, upper case or spaces), so no "
-        "bits per byte are printed; compare the losses only with runs of the same tokenizer, or use a byte-level "
+        "encoded and decoded: the tokenizer loses text (unknown characters, case or blanks), so no "
+        "bits per byte are printed; compare losses of this tokenizer alone, or use a byte-level "
         "tokenizer"
     )

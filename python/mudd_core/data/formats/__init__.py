@@ -55,7 +55,7 @@ def rows(path: Path, column: str = "input_ids", named: str = "auto") -> Iterator
     """Yield the lists of ids of a file; raise UserError if it has no such column."""
     one = format_of(path, named)
     if one.holds == "text":
-        raise UserError(f"[data.path] expected a file of ids, got the text {path}; set another data.pipeline")
+        raise UserError(f"[data.path] expected a file of ids, got the text {path}; name another pipeline")
     for number, record in enumerate(one.records(path, (column,))):
         yield ids_of(record.get(column), path, number, column)
 

@@ -79,9 +79,7 @@ def counted(reader: _Package, path: Path) -> int:
     by_chunks = sum(counts[:-_FOOT])
     by_index = reader.num_records()
     if len(counts) < _FOOT or by_chunks != by_index:
-        reason = (
-            f"the file is damaged: the index lists {by_index} records, but the chunks contain {by_chunks}"
-        )
+        reason = f"the index names {by_index} records and the chunks have {by_chunks}: the file is damaged"
         raise FormatError(str(path), 0, reason)
     return by_index
 

@@ -22,7 +22,7 @@ def expansion_fault(packed: int, unpacked: int) -> str | None:
         return None
     return (
         f"{packed:,} compressed bytes expand to more than {_FREE >> 20} MiB and {_EXPANSION} times "
-        "their size; text never expands so far, so the file is damaged; copy it again"
+        "their size; no text expands like that, so get an intact file"
     )
 
 
@@ -71,7 +71,7 @@ class BoundedFile:
         while len(parts) < count:  # the system may return fewer bytes than requested
             part = os.pread(self._file, min(count - len(parts), 1 << 30), offset + len(parts))
             if not part:
-                raise self.fault(offset + len(parts), "the file shrank while it was read")
+                raise self.fault(offset + len(parts), "file shrank while it was read")
             if len(part) == count:
                 return part
             parts += part

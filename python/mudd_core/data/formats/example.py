@@ -79,9 +79,7 @@ def _entry(message: bytes, start: int, end: int) -> tuple[str, tuple[int, int]]:
     for number, first, last in _blocks(message, start, end):
         if number == 1:
             if last - first > _LONGEST_NAME:
-                raise MessageError(
-                    first, f"expected a feature name of at most {_LONGEST_NAME} bytes, got {last - first}"
-                )
+                raise MessageError(first, f"the name of a feature has {last - first} bytes")
             try:
                 name = message[first:last].decode("utf-8")
             except UnicodeDecodeError:
@@ -98,7 +96,7 @@ def _value(message: bytes, name: str, start: int, end: int) -> Value:
         if number == _BYTES:
             texts = [(a, b) for field, a, b in _blocks(message, first, last) if field == 1]
             if len(texts) != 1:
-                raise MessageError(first, f"feature {name!r}: expected one string, got {len(texts)}")
+                raise MessageError(first, f"feature {name!r}: expected one text, got {len(texts)}")
             value = message[texts[0][0] : texts[0][1]]
         elif number == _INTEGERS:
             value = _integers(message, first, last)

@@ -131,9 +131,7 @@ def require_columns(path: Path, wanted: Columns, there: list[str]) -> None:
     for name in wanted or ():
         if name not in there:
             names = ", ".join(sorted(there)[:20]) or "none"
-            raise UserError(
-                f"[data.column] expected a column of {path}, got {name!r}; columns of the file: {names}"
-            )
+            raise UserError(f"[data.column] expected a column of {path}, got {name!r}; it has {names}")
 
 
 def text_of(value: Value | None, path: Path, number: int, column: str) -> str:

@@ -54,7 +54,7 @@ class Elements:
         found = self._peek()
         if not found or found not in wanted:
             shown = repr(found) if found else "the end of the file"
-            raise self._fault(number, f"expected {' or '.join(wanted)} after the element, got {shown}")
+            raise self._fault(number, f"expected {' or '.join(wanted)} after it, got {shown}")
         self._advance(self._at + 1)
         return found
 
@@ -79,11 +79,11 @@ class Elements:
                 raise self._fault(number, str(error)) from None
             except ValueError as error:
                 if len(self._text) - self._at > LONGEST_RECORD:
-                    reason = f"the element has more than {LONGEST_RECORD >> 20} MiB; split its document into several"
+                    reason = f"it has more than {LONGEST_RECORD >> 20} MiB; split its document into several"
                     raise self._fault(number, reason) from None
                 if not self._more():
                     reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
-                    raise self._fault(number, f"the element is not JSON: {reason}") from None
+                    raise self._fault(number, f"it is not JSON: {reason}") from None
             else:
                 self._advance(end)
                 return value

@@ -34,7 +34,7 @@ def header_of(file: BoundedFile) -> NpyHeader:
     wide = 4 if head[6] > 1 else 2
     length = int.from_bytes(file.read(8, wide, "the length of the header"), "little")
     if length > _LONGEST_HEADER:
-        raise file.fault(8, f"expected a header of at most {_LONGEST_HEADER} bytes, got {length}")
+        raise file.fault(8, f"a header of {length} bytes")
     offset = 8 + wide + length
     text = file.read(8 + wide, length, "the header").decode("latin-1")
     kind, order, sizes = _KIND.search(text), _ORDER.search(text), _SHAPE.search(text)
@@ -46,7 +46,5 @@ def header_of(file: BoundedFile) -> NpyHeader:
     if columns_first and len(shape) > 1:
         raise file.fault(10, "expected a C-contiguous array, got Fortran order")
     if len(shape) > 8 or math.prod(shape) * dtype.itemsize != file.size - offset:
-        raise file.fault(
-            offset, f"expected an array of shape {shape} and dtype {dtype}, got {file.size - offset} bytes"
-        )
+        raise file.fault(offset, f"expected {shape} values of {dtype}, got {file.size - offset} bytes")
     return NpyHeader(dtype, shape, offset)

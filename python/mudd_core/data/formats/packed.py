@@ -50,7 +50,7 @@ class _Zstd(io.RawIOBase):
             self._rest = b""
             if not data:
                 if not self._frame.eof:
-                    raise EOFError("the file ends within a zstd frame")
+                    raise EOFError("the file ends within a frame of zstd")
                 return 0
             if self._frame.eof:
                 self._frame = self._decompressor.decompressobj()

@@ -63,7 +63,7 @@ class _Column:
 def _whole(fields: dict[int, Value], number: int) -> int:
     value = fields.get(number, 0)
     if not isinstance(value, int):
-        raise ValueError(f"field {number} is not a number")
+        raise ValueError(f"field {number} is no number")
     return value
 
 

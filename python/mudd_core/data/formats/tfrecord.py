@@ -75,7 +75,7 @@ def example_of(payload: bytes, columns: Columns, path: Path, offset: int, number
         if missing and number == 0:
             require_columns(path, columns, names(payload))
     except MessageError as error:
-        reason = f"record {number} is not a tf.train.Example: {error}"
+        reason = f"record {number} is no tf.train.Example: {error}"
         raise FormatError(str(path), offset + error.offset, reason) from None
     if missing:
         raise FormatError(str(path), offset, f"record {number} has no feature {missing[0]!r}")
@@ -90,7 +90,7 @@ def feature_of(payload: bytes, name: str, path: Path, offset: int, number: int) 
     try:
         record = features(payload, (name,))
     except MessageError as error:
-        reason = f"record {number} is not a tf.train.Example: {error}"
+        reason = f"record {number} is no tf.train.Example: {error}"
         raise FormatError(str(path), offset + error.offset, reason) from None
     if name not in record:
         raise FormatError(str(path), offset, f"record {number} has no feature {name!r}")

@@ -75,7 +75,7 @@ class Compact:
         if (
             count > len(self._data) - self._at
         ):  # every element has at least one byte, so a larger count is damage
-            raise ValueError(f"a list of {count} elements extends past the end of the data")
+            raise ValueError(f"a list of {count} elements does not fit")
         return count
 
     def _zigzag(self) -> int:

@@ -68,7 +68,7 @@ def _of_llm_c(file: BoundedFile) -> TokenPlace | None:
     if kind is None:
         return None
     if count < 0 or _LLM_C_HEAD + count * kind.itemsize != file.size:
-        raise file.fault(8, f"the header states {count} ids of {kind}, but the file has {file.size} bytes")
+        raise file.fault(8, f"the header promises {count} ids of {kind}, the file has {file.size} bytes")
     return TokenPlace(kind, _LLM_C_HEAD, count)
 
 
@@ -77,7 +77,7 @@ def _require_two_bytes(file: BoundedFile) -> None:
     data = np.frombuffer(file.read(0, min(file.size, _PROBED) // 4 * 4, "ids"), _U16)
     if data.size >= 64 and not data[1::2].any() and data[::2].any():
         raise file.fault(
-            0, f"the ids seem to have 4 bytes, not 2; rename the file to {file.path.with_suffix('.u32').name}"
+            0, f"the ids seem to have 4 bytes, not 2; rename it to {file.path.with_suffix('.u32').name}"
         )
 
 

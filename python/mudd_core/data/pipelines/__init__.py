@@ -95,7 +95,7 @@ def test_rows(config: Config, text: Prepared, shape: RowShape) -> Rows:
     """
     if not isinstance(text, Tested):
         raise UserError(
-            f"[data.pipeline] --split=test: expected data.pipeline=rows, the only one with a test split, got "
+            f"[data.pipeline] --split=test: expected data.pipeline=rows, which alone has a test split, got "
             f"{config.data.pipeline}; measure on the validation split, or start a run with data.eval_path=FILES"
         )
     given = with_test(config.data, Access.of(config, again=True)) if config.data.dataset else None

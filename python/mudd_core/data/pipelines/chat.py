@@ -91,7 +91,7 @@ class ChatData:
                 f"[data.path] expected conversations in {self.config.data.path}, got none"
                 + "".join(f"; {note}" for note in self._notes())
                 + (
-                    f" that can be trained on: {refused}; set data.bad_examples=fail to see the reasons"
+                    f" that can be trained on: {refused}; data.bad_examples=fail shows them"
                     if refused
                     else ""
                 )
@@ -130,7 +130,7 @@ class ChatData:
             )
         if train.cut or valid.cut:
             lines.append(
-                f"warning     truncated from the left: {train.cut:,} training, {valid.cut:,} validation examples"
+                f"warning     cut from the left: {train.cut:,} training, {valid.cut:,} validation examples"
             )
         return lines
 
@@ -261,7 +261,7 @@ def _tokenizer_of(config: Config) -> TokenizerSource:
     if found.kind not in ("json", "bytes"):
         raise UserError(
             f"[data.tokenizer] data.pipeline=chat needs a tokenizer.json, which reports the characters of each token, "
-            f"got {config.data.tokenizer} ({found.kind}); set data.tokenizer to the folder of the model that is trained"
+            f"got {config.data.tokenizer} ({found.kind}); name the folder of the model that is trained"
         )
     return found.reading_names()
 

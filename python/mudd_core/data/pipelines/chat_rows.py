@@ -46,7 +46,7 @@ def chosen(kept: Kept, split: Split, seq_len: int, too_long: str) -> Chosen:
         raise UserError(
             f"[data.too_long] example {kept.numbers[places[first]]} has {lengths[first]:,} tokens, and {long.sum():,} "
             f"of {places.size:,} {split} examples have more than train.seq_len + 1 = {seq_len + 1:,}; raise "
-            "train.seq_len, or set data.too_long=drop (omit these examples) or cut (truncate them from the left)"
+            "train.seq_len, or set data.too_long=drop (left out) or cut (from the left)"
         )
     heads = kept.heads[places]
     fits = ~long if too_long != "cut" else ~long | ((heads >= 0) & (heads < seq_len))

@@ -109,7 +109,7 @@ class DocumentData(ABC):
             raise FormatError(
                 str(file),
                 0,
-                f"expected {self.cache.train.documents} documents in its list, got {ends[-1]}; "
+                f"it lists {ends[-1]} documents, expected {self.cache.train.documents}; "
                 f"{way_out(self.cache.path)}",
             )
         return ends
@@ -121,7 +121,7 @@ class DocumentData(ABC):
             what = "training" if split == "train" else "validation"
             raise UserError(
                 f"[data.path] expected at least {least:,} {what} documents ({why}), got {found:,}; use more data"
-                + ("" if split == "train" else ", or set data.eval_path to validation files")
+                + ("" if split == "train" else " or name them with data.eval_path")
             )
         return found
 

@@ -56,8 +56,7 @@ class FeatureRows:
         self._offset, self._count = head.offset, head.shape[0]
         if head.shape[2] != shape.seq_len:
             raise UserError(
-                f"[config] train.seq_len: expected {head.shape[2]}, the length of the stored sequences, got "
-                f"{shape.seq_len}"
+                f"[config] train.seq_len: expected the {head.shape[2]} ids of the rows, got {shape.seq_len}"
             )
 
     @property
@@ -112,11 +111,10 @@ class FeatureData(IdData):
         if rows and (rows >= batch or PROTOCOLS[protocol].last != "dropped"):
             return
         least, cure = (
-            (batch, "lower eval.batch_size, or set eval.protocol=counted") if rows else (1, "add sequences")
+            (batch, "lower eval.batch_size, or set eval.protocol=counted") if rows else (1, "add rows")
         )
         raise UserError(
-            f"[data.eval_path] eval.protocol={protocol}: expected at least {least} sequences for validation, got "
-            f"{rows}; "
+            f"[data.eval_path] eval.protocol={protocol}: expected at least {least} rows for validation, got {rows}; "
             f"{cure}"
         )
 
@@ -159,9 +157,7 @@ def _keep(
                     length = row.shape[1] if length < 0 else length
                     if row.shape[1] != length:
                         raise FormatError(
-                            str(path),
-                            0,
-                            f"expected {length} ids in every record, as in the first, got {row.shape[1]}",
+                            str(path), 0, f"expected rows of {length} ids like the first, got {row.shape[1]}"
                         )
                     out.write(row.astype("<i4").tobytes())
                     count += 1
@@ -172,7 +168,7 @@ def _keep(
                 out, {"descr": "<i4", "fortran_order": False, "shape": (count, 3, max(length, 0))}
             )
             if out.tell() != 128:
-                raise RuntimeError(f"[features] expected an array header of 128 bytes, got {out.tell()}")
+                raise RuntimeError(f"[features] the head of an array has {out.tell()} bytes")
             out.flush()
             os.fsync(out.fileno())
         temporary.replace(target)
@@ -218,10 +214,7 @@ def _checked(path: Path) -> int:
     seal = path.with_suffix(".sha256")
     if not seal.is_file() or seal.read_text().strip() != h.hexdigest():
         raise FormatError(
-            str(path),
-            0,
-            f"the stored sequences do not match their checksum; delete the folder {path.parent} and run "
-            f"the same command again",
+            str(path), 0, f"the stored sequences do not match their checksum; remove {path.parent}"
         )
     return count
 

@@ -106,8 +106,8 @@ def vocabulary_of(config: Config) -> int:
     """Return the model's vocabulary size; raise UserError if the config leaves it to a tokenizer."""
     if config.model.vocab_size < 2:
         raise UserError(
-            f"[config] model.vocab_size: data.pipeline={config.data.pipeline} reads ids without a tokenizer; "
-            f"expected the vocabulary size (at least 2), got {config.model.vocab_size}"
+            f"[config] model.vocab_size: data.pipeline={config.data.pipeline} reads ids without a "
+            f"tokenizer, so expected the vocabulary size, at least 2, got {config.model.vocab_size}"
         )
     return int(config.model.vocab_size)
 

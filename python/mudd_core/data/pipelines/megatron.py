@@ -189,7 +189,7 @@ def plan_note(config: Config, shape: RowShape) -> str:
         return ""
     return (
         f"  maps          {bytes_text(sizes.all)} in {_root(config)}, built once by the first start, which needs "
-        f"{bytes_text(max(sizes.documents, sizes.order))} of memory for this"
+        f"{bytes_text(max(sizes.documents, sizes.order))} of memory for it"
     )
 
 

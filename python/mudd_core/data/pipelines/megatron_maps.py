@@ -64,7 +64,7 @@ class Maps:
 def epochs_for(samples: int, tokens: int, seq_len: int) -> int:
     """Return the smallest number of epochs with at least `samples` sequences."""
     if tokens < 1:
-        raise UserError("[data.path] expected an indexed data set with ids, got an empty one")
+        raise UserError("[data.path] expected ids, got an indexed data set without one")
     epochs = max(1, (samples * seq_len + tokens) // tokens - 1)
     while (epochs * tokens - 1) // seq_len < samples:
         epochs += 1
@@ -152,9 +152,7 @@ def built(
                 ) from None
             found = opened(path, 3)
     if found is None:
-        raise FormatError(
-            str(path), 0, "the maps on the disk differ from the maps that were written; check the disk"
-        )
+        raise FormatError(str(path), 0, "the maps do not read back as they were written; check the disk")
     kept, sums_kept, order_kept = found
     return Maps(kept, sums_kept.read(0, sums_kept.size), order_kept, order_kept.size)
 
@@ -230,7 +228,5 @@ def _array(path: Path, columns: int) -> Array:
 
 def _other(path: Path, reason: str) -> FormatError:
     return FormatError(
-        str(path),
-        0,
-        f"the map belongs to another corpus: it {reason}; delete this file, and the next start rebuilds it",
+        str(path), 0, f"the map is of another corpus: it {reason}; remove it, and it is rebuilt"
     )

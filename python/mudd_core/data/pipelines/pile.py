@@ -164,8 +164,8 @@ class PileData(IdData):
         )
         if settings.files_per_group and groups.batches(len(files.counts)) == 0:
             raise UserError(
-                f"[data.files_per_group] no group of {settings.files_per_group} files has {shape.batch_size} records "
-                f"(a batch); raise data.files_per_group or lower train.batch_size"
+                f"[data.files_per_group] no group of {settings.files_per_group} files has a batch of "
+                f"{shape.batch_size}"
             )
         return PileRows(shape, files, groups, settings.zero_loss)
 
@@ -196,10 +196,7 @@ def prepare(config: Config, how: Preparation) -> PileData:
         )
     settings = config.data
     if settings.shuffle == "on" and not settings.buffer:
-        raise UserError(
-            "[data.shuffle] data.pipeline=pile shuffles records only with data.buffer; set "
-            "data.buffer=SIZE, or data.shuffle=auto"
-        )
+        raise UserError("[data.shuffle] data.pipeline=pile shuffles records by data.buffer; set its size")
     bad = BadRecords(settings.bad_records == "drop")
     rule: JsonObject = {
         "pile": 1,
@@ -215,7 +212,7 @@ def prepare(config: Config, how: Preparation) -> PileData:
     valid = RecordFiles(found.valid, cache, vocab_size, bad)
     counts = (sum(train.counts), sum(valid.counts))
     if not counts[0] or (found.valid and not counts[1]):
-        raise UserError("[data.path] expected records for training and validation, got empty files")
+        raise UserError("[data.path] expected records for training and validation, got files without records")
     lines = (
         "pipeline    pile: TFRecords of ids",
         f"train       {len(found.train):,} files, {counts[0]:,} records",

@@ -77,8 +77,8 @@ def prepare(config: Config, how: Preparation) -> SyntheticData:
     """Return the data without reading anything; raise UserError if the config has no vocabulary size."""
     if config.model.vocab_size < 2:
         raise UserError(
-            "[config] model.vocab_size: data.pipeline=synthetic has no tokenizer; expected the vocabulary size, got "
-            f"{config.model.vocab_size}"
+            "[config] model.vocab_size: data.pipeline=synthetic has no tokenizer, so expected the "
+            f"vocabulary size, got {config.model.vocab_size}"
         )
     return SyntheticData(config.model.vocab_size)
 

@@ -90,8 +90,7 @@ def prepare(config: Config, how: Preparation) -> TextData:
         return TextData(config, documents_of(config, how, TextData))
     if config.data.bad_records == "drop":
         raise UserError(
-            "[data.bad_records] expected fail, because plain text files have no records to drop; set "
-            "data.bad_records=fail, or set data.path to "
+            "[data.bad_records] plain files of text have no records that can be dropped; expected fail, or a path of "
             "jsonl, Parquet, Arrow, TFRecord or ArrayRecord files"
         )
     return TextData(config, text_cache(config.data, how, Access.of(config)))

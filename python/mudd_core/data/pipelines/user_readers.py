@@ -195,8 +195,7 @@ def prepare(config: Config, how: Preparation, reader: Reader) -> DocumentData:
     )
     if not text and config.model.vocab_size < 2:
         raise UserError(
-            "[config] model.vocab_size: expected the vocabulary size (at least 2), because the reader yields ids; "
-            "set model.vocab_size=N"
+            "[config] model.vocab_size: expected the vocabulary size, at least 2, for a reader of ids"
         )
     tokenizer = None if text else TokenizerSource("ids", vocab_size=config.model.vocab_size)
     return kind(config, cached(config, how, lambda: source, tokenizer))

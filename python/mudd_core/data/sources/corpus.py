@@ -186,9 +186,7 @@ def _checked(name: str, found: _Found, left_out: int, held: Sequence[Document]) 
     """Return the corpus; raise UserError if a split has no text."""
     documents, apart = found.documents, {id(document) for document in held}
     if not any(d.size for d in documents):
-        raise UserError(
-            f"[data.path] empty corpus: no UTF-8 text in {name!r} ({left_out} files left out); name text files"
-        )
+        raise UserError(f"[data.path] empty corpus: no UTF-8 text in {name!r} ({left_out} files left out)")
     train = tuple(d for d in documents if id(d) not in apart)
     if not any(d.size for d in train) or not any(d.size for d in held):
         raise UserError(

@@ -87,10 +87,7 @@ def with_dataset(settings: DataConfig, access: Access) -> DataConfig:
     if not settings.dataset:
         return settings
     if settings.path:
-        raise UserError(
-            f"[data.dataset] expected data.path or data.dataset, got both; leave out "
-            f"data.path={settings.path!r}"
-        )
+        raise UserError(f"[data.dataset] expected data.path or data.dataset, got both: {settings.path!r}")
     found = _found(settings, access)
     valid = (
         found.get("validation", "")
@@ -135,8 +132,8 @@ def _of_snapshot(folder: Path, settings: DataConfig) -> dict[str, str]:
     variant = settings.dataset_config
     if variant and not (folder / variant).is_dir():
         raise UserError(
-            f"[data.dataset_config] expected a folder of {settings.dataset} in {folder}, got '{variant}'; leave "
-            f"data.dataset_config out, or name the files in data.path"
+            f"[data.dataset_config] expected a folder of {settings.dataset} in {folder}, got '{variant}'; leave it "
+            "out, or name the files in data.path"
         )
     card = folder / "README.md"
     text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""

@@ -219,11 +219,7 @@ def data_files(
         found = {file for file in found if not (file.suffix == ".idx" and file.with_suffix(".bin") in found)}
         found = {file for file in found if not file.name.endswith(_MAPS)}
     if not found:
-        about = (
-            f" except {len(links):,} links to files outside the folder, such as {str(links[0])!r}"
-            if links
-            else ""
-        )
+        about = f" except {len(links):,} links to other places, {str(links[0])!r} first" if links else ""
         raise NoFilesError(f"[{argument}] expected files, got {path!r}, which has no files{about}")
     return tuple(sorted(found, key=os.fsencode))
 

@@ -61,7 +61,7 @@ def selected(
     found = _saved([file for file in files if file not in typed], roots)
     kinds = {file: _kind(file, column, ids) for file in found if not _is_card(file)}
     records = set(_records(kinds, named))
-    about_links = (f"{len(links):,} links are left out, such as {links[0]}",) if links else ()
+    about_links = (f"{len(links):,} links left out, {links[0]} first",) if links else ()
     if not records or named == "text":
         whole = {*found, *typed}
         return Selection(tuple(file for file in files if file in whole), False, about_links)

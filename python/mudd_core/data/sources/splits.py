@@ -108,15 +108,14 @@ def sources_of(settings: DataConfig, *, resumed: bool = False) -> Sources:
     one = only((*train, *valid), settings.format)
     if both:
         warnings.append(
-            f"{len(both)} of the validation files are also used for training, such as {both[0]}; set "
+            f"{len(both)} of the validation files are also used for training, {both[0]} first; set "
             "data.eval_match=STRING to exclude files from the training"
         )
     unchecked = [path for path in (*train, *valid) if one.name == "jsonl" and lacks_checksum(path)]
     if unchecked:
         more = f" and {len(unchecked) - 1} more files have" if len(unchecked) > 1 else " has"
         warnings.append(
-            f"{unchecked[0]}{more} no checksum, so damage in the text can remain unnoticed; compress with zstd "
-            f"--check to add checksums"
+            f"{unchecked[0]}{more} no checksum, so damage in the text can go unnoticed; zstd --check writes one"
         )
     return Sources(train, valid, one, tuple(warnings), tuple(notes))
 
@@ -200,7 +199,7 @@ def _of_pile(settings: DataConfig, files: tuple[Path, ...]) -> tuple[tuple[Path,
     left = [path for path, taken in zip(files, named, strict=True) if not taken]
     if not any(named) or not left:
         return files, []
-    line = f"{len(left)} files without .tfrecord in their name are left out, such as {left[0]}"
+    line = f"{len(left)} files without .tfrecord in their name are left out, {left[0]} first"
     return tuple(path for path, taken in zip(files, named, strict=True) if taken), [line]
 
 

@@ -88,7 +88,7 @@ class PackStream:
         places = [0] * workers
         if cursor is not None:  # a cursor lists the positions in the order of the next turns
             if len(cursor["places"]) != workers:
-                raise LookupError(f"expected positions of {workers} streams, got {len(cursor['places'])}")
+                raise LookupError(f"expected {workers} places, got {len(cursor['places'])}")
             # Cursors of earlier checkpoints have no turn; they were saved before any stream had ended.
             self._turn = cursor.get("turn", self.batch)
             for turn, place in enumerate(cursor["places"], self._turn):

@@ -177,8 +177,6 @@ class StreamRows:
         from mudd_core import _core
 
         if _core.stop_requested():
-            raise StopRequestedError(
-                f"[data] stop requested while batches were skipped, at batch {stream.batch:,}"
-            )
+            raise StopRequestedError(f"[data] stop requested while batches were skipped, at {stream.batch:,}")
         stream.next_batch()
         self._remember(stream)

@@ -169,7 +169,7 @@ def _failure(code: int, said: str) -> Exception:
     if code < 0:
         name = signal.Signals(-code).name
         return UserError(
-            f"[data.tokenizer] bpe: the process that trains the tokenizer was ended by signal {name} (out of "
-            f"memory?); set data.tokenizer to a tokenizer.json, or use less text"
+            f"[data.tokenizer] bpe: the process that trains it was ended by signal {name} (out of memory?); name a "
+            "tokenizer.json, or train it on less text"
         )
     return RuntimeError(f"[data.tokenizer] the process that trains bpe failed: {said.strip()[-1000:]}")

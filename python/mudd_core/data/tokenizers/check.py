@@ -69,7 +69,7 @@ class _Checker:
 
     def check(self, data: bytes) -> TokenizerJson:
         if len(data) > MAX_BYTES:
-            raise self.bad(f"expected at most {MAX_BYTES} bytes, got {len(data)}")
+            raise self.bad(f"{len(data)} bytes; at most {MAX_BYTES} are allowed")
         try:
             parsed = json.loads(data.decode("utf-8"), object_pairs_hook=self.unique)
         except UnicodeDecodeError as e:
@@ -92,9 +92,7 @@ class _Checker:
         if not ids:
             raise self.bad("the vocabulary is empty")
         if max(ids.values()) >= len(ids) + MAX_HOLES:
-            raise self.bad(
-                f"the largest id is {max(ids.values())}, but the vocabulary has only {len(ids)} tokens"
-            )
+            raise self.bad(f"id {max(ids.values())} in a vocabulary of {len(ids)} tokens")
         self.decoder(top.get("decoder"))
         self.lengths(top)
         self.template(top.get("post_processor"), ids)
@@ -120,7 +118,8 @@ class _Checker:
                     pattern = value.get("Regex")
                     if isinstance(pattern, str) and len(pattern) > MAX_PATTERN:
                         raise self.bad(
-                            f"expected a regular expression of at most {MAX_PATTERN} characters, got {len(pattern)}"
+                            f"a regular expression of {len(pattern)} characters; at most "
+                            f"{MAX_PATTERN} are allowed"
                         )
                     below.extend(v for v in value.values() if isinstance(v, dict | list))
                 elif isinstance(value, list):

@@ -32,7 +32,7 @@ def read_limited(path: str, wanted: str) -> bytes:
         with open_binary(path) as file:
             size = os.fstat(file.fileno()).st_size
             if size > MAX_BYTES:
-                raise FormatError(path, 0, f"expected at most {MAX_BYTES} bytes, got {size}")
+                raise FormatError(path, 0, f"{size} bytes: a tokenizer's file has at most {MAX_BYTES}")
             return file.read()
     except (OSError, ValueError) as e:
         reason = e.strerror if isinstance(e, OSError) else str(e)

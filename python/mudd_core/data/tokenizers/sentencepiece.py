@@ -30,7 +30,7 @@ def _loaded(data: bytes, file: str) -> SentencePieceProcessor:
         model: SentencePieceProcessor = library.SentencePieceProcessor()
         model.LoadFromSerializedProto(data)
         if not data or model.get_piece_size() < 1:
-            raise ValueError("the model has no pieces")
+            raise ValueError("it has no pieces")
         for number in range(model.get_piece_size()):
             model.id_to_piece(number)  # raises an error if a piece is not valid UTF-8
         return model
@@ -67,8 +67,8 @@ class SentencePieceTokenizer(ShownByIds):
         end = self._one(special.eos, self._model.eos_id())
         if end is None:
             raise UserError(
-                f"[data.tokenizer] {file}: expected an end-of-document token, got none; set eos_token in a "
-                f"tokenizer_config.json next to this file, and set data.tokenizer to the folder"
+                f"[data.tokenizer] {file}: no end-of-document token; name eos_token in a tokenizer_config.json next "
+                "to it, and the folder in data.tokenizer"
             )
         self.eos_id: int = end
         self._names = self._special_pieces() if special.names or prompts else {}
@@ -139,7 +139,7 @@ class SentencePieceTokenizer(ShownByIds):
         try:
             return call()
         except (RuntimeError, ValueError) as error:
-            raise FormatError(self._file, 0, f"the sentencepiece library rejects the file: {error}") from None
+            raise FormatError(self._file, 0, f"the sentencepiece library refuses it: {error}") from None
 
     def encode_documents(self, texts: Sequence[bytes], *, template: bool = False) -> list[Ids]:
         """Return the ids of UTF-8 documents. template: with the BOS and EOS that the original program adds."""

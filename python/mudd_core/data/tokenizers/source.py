@@ -154,7 +154,5 @@ def stored_tokenizer(identity: str, data: bytes, file: str) -> Tokenizer:
     try:
         special = SpecialIds() if kind == "bpe" else SpecialIds.of_text(rest.partition(" ")[2])
     except ValueError as error:
-        raise FormatError(
-            file, 0, f"the name of its tokenizer is damaged: {identity[:80]!r}: {error}"
-        ) from None
+        raise FormatError(file, 0, f"its tokenizer is {identity[:80]!r}: {error}") from None
     return _made(kind, data, file, special)

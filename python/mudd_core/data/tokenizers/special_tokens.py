@@ -121,7 +121,7 @@ def end_of_document(ids: dict[str, int], file: str) -> int:
     end = usual_end(ids)
     if end is None:
         raise UserError(
-            f"[data.tokenizer] {file}: expected an end-of-document token, such as {', '.join(END_NAMES)}, got none; "
-            f"set eos_token in a tokenizer_config.json next to this file, and set data.tokenizer to the folder"
+            f"[data.tokenizer] {file}: no end-of-document token; expected one of {', '.join(END_NAMES)}, or a "
+            "tokenizer_config.json next to it with eos_token, and the folder in data.tokenizer"
         )
     return end

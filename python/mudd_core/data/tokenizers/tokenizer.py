@@ -189,7 +189,7 @@ class JsonTokenizer(_ByteVocabulary):
             return call()
         except BaseException as e:
             if isinstance(e, Exception) or type(e).__name__ == "PanicException":
-                raise FormatError(self._file, 0, f"the tokenizers library rejects the file: {e}") from None
+                raise FormatError(self._file, 0, f"the tokenizers library refuses it: {e}") from None
             raise
 
     def encode(self, text: str, *, bos: bool = True, special_tokens: bool = True) -> list[int]:

@@ -68,7 +68,7 @@ def try_in_child(data: bytes, file: str) -> None:
         child = Child(PROBE, [str(memory), str(seconds)], environment=CHILD_ENVIRONMENT, hears_errors=True)
         said, errors = child.all_output(data, seconds)
     except TimeoutError:
-        raise _refused(file, f"loading takes longer than {seconds} s") from None
+        raise _refused(file, f"it takes longer than {seconds} s") from None
     except OSError as e:
         raise UserError(
             f"[data.tokenizer] {file}: expected a Python interpreter that can be started, got "
@@ -88,22 +88,20 @@ def mark_as_tried(data: bytes) -> None:
 
 
 def _refused(file: str, reason: str) -> FormatError:
-    return FormatError(
-        file, 0, f"the tokenizers library rejects the file: {reason}; use another tokenizer.json"
-    )
+    return FormatError(file, 0, f"the tokenizers library refuses it: {reason}; use another tokenizer.json")
 
 
 def _reason(code: int, said: str, errors: str, memory: int, seconds: int) -> str:
     if code == 1 and said.strip():
         return said.strip()
     if "memory allocation" in errors or "MemoryError" in errors:
-        return f"loading needs more than {memory >> 20} MiB"
+        return f"it needs more than {memory >> 20} MiB"
     if -code in (signal.SIGXCPU, signal.SIGKILL):
-        return f"loading takes longer than {seconds} s"
+        return f"it takes longer than {seconds} s"
     if code < 0:
         name = signal.Signals(-code).name
-        return f"loading ends the process with {name}: {_panic(errors)}"
-    return f"the process that loads the file ended with code {code}: {errors.strip()[-200:]}"
+        return f"it ends the process with {name}: {_panic(errors)}"
+    return f"the trial ended with code {code}: {errors.strip()[-200:]}"
 
 
 def _panic(errors: str) -> str:

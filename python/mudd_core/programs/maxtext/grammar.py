@@ -39,7 +39,7 @@ def resolve(asked: CommandLine) -> Resolved:
     typed, own, notes = _split(asked, rows, _page(yml))
     notes = [*asked.notes, *notes, *yml.twice]
     if yml.unknown(rows):
-        notes.append(f"{yml.files[0]}: keys that mudd_core does not read: {', '.join(yml.unknown(rows))}")
+        notes.append(f"{yml.files[0]}: keys that mean nothing here: {', '.join(yml.unknown(rows))}")
     settings = {
         name: Setting(value, yml.defaults.get(name), yml.origin[name])
         for name, value in yml.values.items()

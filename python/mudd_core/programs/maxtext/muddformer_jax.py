@@ -63,7 +63,7 @@ class MuddformerJax(System[MuddModel]):
         read = Reader("muddformer_jax", config)
         if read.flag("enable_dropout") and read.number("dropout_rate", 0.0):
             raise ValueError(
-                "[muddformer_jax] dropout_rate: expected 0 or enable_dropout false, because this family has no dropout"
+                "[muddformer_jax] dropout_rate: expected 0 or enable_dropout false, there is no dropout here"
             )
         shapes = apart("muddformer_jax", config, shapes)
         sized = _fields(read, shapes)

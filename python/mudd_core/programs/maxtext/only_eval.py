@@ -60,7 +60,7 @@ def evaluate_start(
         if store.has_checkpoint():
             say(
                 f"the run in {store.folder} has checkpoints, which are not evaluated: load_parameters_path takes "
-                f"precedence over them; leave load_parameters_path out to evaluate the run"
+                "precedence over them; remove it to evaluate the run"
             )
         style = _style(config, store.folder, model, text, fields)
         result = _evaluated(style, config, model, text, STEP, say, stop)

@@ -61,7 +61,7 @@ class TokenFormerJax(System[TokenFormerConfig]):
         read = Reader("tokenformer_jax", config)
         if _drops(read) and read.number("dropout_rate", 0.0):
             raise ValueError(
-                "[tokenformer_jax] dropout_rate: expected 0 or enable_dropout false, because this family has no dropout"
+                "[tokenformer_jax] dropout_rate: expected 0 or enable_dropout false, there is no dropout here"
             )
         if read.number("global_parameter_scale", 1) != 1:
             raise ValueError("[tokenformer_jax] expected global_parameter_scale 1")

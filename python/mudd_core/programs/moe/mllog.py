@@ -183,12 +183,12 @@ class BenchmarkLog:
                 self._path.unlink()
         except OSError as error:
             raise SaveError(
-                f"[mllog] {self._path}: {error.strerror}; set COMPLIANCE_FILE to another file"
+                f"[mllog] {self._path}: {error.strerror}; COMPLIANCE_FILE names another file"
             ) from error
         if foreign:
             raise UserError(
                 f"[mllog] {self._path}: expected a new file or a log of {TOKEN.strip()} lines, got other text; "
-                "set COMPLIANCE_FILE to another file"
+                "COMPLIANCE_FILE names another file"
             )
 
     def _read(self) -> bytes:

@@ -49,9 +49,7 @@ def resolve(asked: CommandLine) -> Resolved:
     rows = rows_of(_GRAMMAR)
     file = _read(asked.config, rows)
     typed, own = split_flags(_GRAMMAR, asked.words, rows)
-    notes = (
-        [f"{file.path}: keys that mudd_core does not read: {', '.join(file.unknown)}"] if file.unknown else []
-    )
+    notes = [f"{file.path}: keys that mean nothing here: {', '.join(file.unknown)}"] if file.unknown else []
     settings = _settings(file, typed, rows)
     given = {*file.keys, *typed} | ({keys.SAMPLING} if _PATH in asked.config else set())
     applied = _applied(file, rows, settings, given, own)

@@ -63,9 +63,7 @@ class MuTransformer(System[MupConfig]):
         """Return this system for the names of the weights: short names, or paths of the parameter tree."""
         paths = {name.rsplit("/", 1)[-1]: name for name in weights}
         if len(paths) != len(weights):
-            raise ValueError(
-                "[mu_transformer] weights: expected unique names, got two paths that end in the same name"
-            )
+            raise ValueError("[mu_transformer] weights: two paths end in the same name")
         return MuTransformer(paths), dict(weights)
 
     def optimizer(self, config: Settings) -> OptimConfig:

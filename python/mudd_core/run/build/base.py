@@ -98,8 +98,8 @@ def load_base(config: Config, model: Model, folder: RunFolder | None) -> Base:
     if source.config is not None and source.config.tune.method == "lora":
         raise UserError(
             f"[start] load_parameters_path: expected a whole model, got {path}, whose checkpoints "
-            f"contain only adapters; set it to their base, {source.config.start.load_parameters_path}, or first "
-            f"export the whole model: launch.py export --merged"
+            f"contain only adapters; name its base, {source.config.start.load_parameters_path}, or "
+            "first export the whole model: launch.py export --merged"
         )
     weights = {name: tensor for name, tensor in source.tensors.items() if is_weight(name)}
     rounded, lent = 0, model.store.lent
@@ -171,7 +171,7 @@ def _take_adapters(model: Model, path: str) -> None:
             raise UserError(f"{_BEGINS}: expected '{name}' of shape {list(shape)} in {path}, got {got}")
     if extra := sorted(set(source.tensors) - set(names)):
         raise UserError(
-            f"{_BEGINS}: '{extra[0]}' of {path} is not a parameter of this model ({len(extra)} such tensors)"
+            f"{_BEGINS}: '{extra[0]}' of {path} has no place in this model ({len(extra)} left over)"
         )
     for name in names:
         set_weight(model.store, name, np.asarray(source.tensors[name]))
@@ -186,6 +186,6 @@ def require_base(base: Base, state: Json, place: Path) -> None:
     if sha256 != base.sha256:
         raise UserError(
             f"[lora] {_FIELD}: expected the base of these adapters, {saved.get('path')} (SHA-256 "
-            f"{sha256[:12]}), got {base.path} ({base.sha256[:12]}); restore the base, or set --{_FIELD}=FOLDER to "
-            f"its new folder"
+            f"{sha256[:12]}), got {base.path} ({base.sha256[:12]}); restore that base, or name its "
+            f"new place with --{_FIELD}=FOLDER"
         )

@@ -107,7 +107,7 @@ def start_weights(
     extra = sorted(name for name in source.tensors if is_weight(name) and name not in names)
     if extra:
         raise UserError(
-            f"[start] {source.path}: '{extra[0]}' is not a parameter of this model ({len(extra)} such tensors)"
+            f"[start] {source.path}: '{extra[0]}' has no place in this model ({len(extra)} left over)"
         )
     if missing := [name for name in names if name not in source.tensors]:
         raise UserError(f"[start] {source.path}: '{missing[0]}' is missing")
@@ -164,8 +164,7 @@ def start_from(
         return text, source
     if source.step > config.train.steps:
         raise UserError(
-            f"[start] keep_step: {source.path} is after the last step of this run; raise "
-            f"train.steps={config.train.steps}"
+            f"[start] keep_step: {source.path} is after the last step of this run, train.steps={config.train.steps}"
         )
     return f"{text}, continued from step {source.step}", source
 
@@ -231,14 +230,14 @@ def preserving_zoom(old: TokenFormerConfig, new: TokenFormerConfig) -> float:
     if new.normalize_type not in PRESERVING:
         reason = {
             "softmax": "exp(0) = 1 for every new slot",
-            "gelu_layer_norm": "the mean over the slots changes with the number of slots",
+            "gelu_layer_norm": "the mean over the slots changes with their number",
         }[new.normalize_type]
         raise UserError(f"[grow] --preserve: impossible with normalize_type={new.normalize_type}: {reason}")
     zoom = old.zoom_dim or float(old.slots("qkv"))
     if not old.zoom_dim and (old.slots("proj"), old.slots("ffn")) != (zoom, 4 * zoom):
         raise UserError(
-            f"[grow] --preserve: impossible with {zoom:g}, {old.slots('proj')} and {old.slots('ffn')} slots, because "
-            "one zoom_dim z fits only z, z and 4 z slots"
+            f"[grow] --preserve: impossible with {zoom:g}, {old.slots('proj')} and {old.slots('ffn')} slots: one "
+            "zoom_dim z holds the scores at the roots of z, z and 4 z"
         )
     return zoom
 

@@ -50,7 +50,7 @@ def require_same_sizes(config: Config, folder: RunFolder | None = None) -> None:
         sizes = list(_sizes(resolved_model(saved, saved.model.vocab_size or size), model)) or sizes
     listed = "; ".join(sizes) or wrong
     text = config.data.path if saved is None or config.data.path != saved.data.path else "FILE"
-    way_out = "type the config of the model in that file"
+    way_out = "give the config of that model"
     if run is not None and saved is not None:
         line = trained_further(str(run), text or "FILE", config.start.load_parameters_path)
         way_out = f"to train that model further on other text:\n  {line}"
@@ -65,21 +65,21 @@ def _first_other(model: ModelConfig, here: Shapes, there: Shapes) -> str | None:
     for name in (*here, *there):
         ours, theirs = here.get(name), there.get(name)
         if ours is None or theirs is None:
-            return f"'{name}' only in {'the weights' if ours is None else 'this model'}"
+            return f"'{name}' only {'there' if ours is None else 'here'}"
         fits = ours[1:] == theirs[1:] if grows(model, name) else ours == theirs
         if not fits:
-            return f"'{name}' is {list(theirs)} in the weights, {list(ours)} in this model"
+            return f"'{name}' {list(theirs)} there, {list(ours)} here"
     return None
 
 
 def _sizes(there: ModelConfig, here: ModelConfig) -> Iterator[str]:
     """Yield the families, if they differ, and the integers that differ between two models."""
     if there.family != here.family:
-        yield f"family {there.family} in the weights, {here.family} in this model"
+        yield f"family {there.family} there, {here.family} here"
     ours = {info.path: info.value for info in walk(here)}
     for info in walk(there):
         if info.kind is int and info.value != ours.get(info.path, info.value):
-            yield f"{info.path.removeprefix('model.')} is {info.value} in the weights, {ours[info.path]} in this model"
+            yield f"{info.path.removeprefix('model.')} {info.value} there, {ours[info.path]} here"
 
 
 def _layers(here: Shapes, there: Shapes) -> Iterator[str]:
@@ -88,4 +88,4 @@ def _layers(here: Shapes, there: Shapes) -> Iterator[str]:
         1 + max((int(at[1]) for at in map(_BLOCK.match, names) if at), default=-1) for names in (here, there)
     )
     if ours != theirs:
-        yield f"n_layer is {theirs} in the weights, {ours} in this model"
+        yield f"n_layer {theirs} there, {ours} here"

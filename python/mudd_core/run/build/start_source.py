@@ -204,8 +204,8 @@ def check_start(config: Config, folder: RunFolder | None = None) -> None:
     path = base_path(config, folder)
     if config.tune.method == "lora" and folder is not None and folder.has_identity and not path.exists():
         raise UserError(
-            f"{_WHAT}: the base of {folder} was {path}, which does not exist; set "
-            f"--start.load_parameters_path=FOLDER (tune: --base=FOLDER) to its new folder, whose files are compared "
-            f"by SHA-256"
+            f"{_WHAT}: the base of {folder} was {path}, which does not exist; name its new place "
+            "with --start.load_parameters_path=FOLDER (tune: --base=FOLDER), whose files are "
+            "compared by SHA-256"
         )
     check_source(path, state=config.start.keep_optimizer)

@@ -231,7 +231,7 @@ class Run(Hinted):
         metrics, validations = self.metrics, self.validations
         if name not in metrics and name not in validations:
             known = [*metrics, *validations]
-            has = f"the run has {', '.join(known)}" if known else f"{self.path} has logged nothing yet"
+            has = f"it has {', '.join(known)}" if known else f"{self.path} has logged nothing yet"
             raise UserError(
                 f"[plot] name: expected a metric of the run, got '{name}'{nearest(name, known)}; {has}"
             )
@@ -321,7 +321,7 @@ def _require_saved(step: int, folder: RunFolder) -> None:
     """Raise UserError if a run has no checkpoint of this step."""
     saved = Checkpoints(folder).steps()
     if step not in saved:
-        has = f"saved steps: {', '.join(map(str, saved))}" if saved else "no step is saved yet"
+        has = f"steps there: {', '.join(map(str, saved))}" if saved else "it has none yet"
         raise UserError(f"[load_run] step: {folder} has no checkpoint of step {step}; {has}")
 
 

@@ -81,7 +81,7 @@ def _note(own: list[int], held: list[int], hosts: list[str], *, bf16: bool) -> s
     lowest = own.index(min(own))
     reason = "ranks of a machine share packed weights"
     if bf16 and UNITS[own[lowest]] != UNITS[own[lowered]]:
-        reason = "bits in bf16 depend on the CPU's instructions; set dist.isa=same to reject such ranks"
+        reason = "bits in bf16 depend on the CPU's instructions; dist.isa=same refuses"
     return (
         f"[ranks] rank {lowest} on {hosts[lowest]} has level {LEVELS[own[lowest]]} only, so rank {lowered} uses "
         f"{LEVELS[held[lowered]]} instead of {LEVELS[own[lowered]]}: {reason}"

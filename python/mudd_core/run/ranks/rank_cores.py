@@ -128,6 +128,6 @@ def _too_narrow(asked: int, cores: int, policy: str) -> str:
     if asked <= cores:
         return ""
     return (
-        f"[launch] mpirun --bind-to {policy} leaves a rank {cores} core{'s' * (cores > 1)} for "
-        f"train.threads={asked}; start mpirun with --map-by slot:PE={asked} or --bind-to none"
+        f"[launch] mpirun --bind-to {policy} leaves a rank {cores} core{'s' * (cores > 1)} for train.threads={asked}; "
+        f"start it with --map-by slot:PE={asked} or --bind-to none"
     )

@@ -103,7 +103,7 @@ class Tracker(Listener):
         self._jobs.put(None)
         thread.join(FINISH_SECONDS)
         if thread.is_alive():
-            self._warn(f"the upload has not finished after {FINISH_SECONDS:.0f} s")
+            self._warn(f"it has not finished after {FINISH_SECONDS:.0f} s")
 
     def _warn(self, reason: object) -> None:
         if not self._dead.is_set():

@@ -123,7 +123,7 @@ class FolderLock:
             self._refuse(name, lambda found: stat.S_ISLNK(found.st_mode), kind_of(stat.S_IFDIR))
         if self.folder.stop_file.is_dir():
             raise UserError(
-                f"[workdir] {self.folder.stop_file}: expected a file or nothing, got a folder; remove this folder"
+                f"[workdir] {self.folder.stop_file}: expected a file or nothing, got a folder; remove it"
             )
 
     def _refuse(self, name: str, strange: Callable[[os.stat_result], bool], wanted: str) -> None:
@@ -146,8 +146,8 @@ class FolderLock:
             raise UserError(f"[workdir] {original_run_text(path, theirs)}")
         if others:
             raise UserError(
-                f"[workdir] {path} contains other files ({', '.join(others[:3])}) and no run of mudd_core; set "
-                f"--workdir to an empty or new folder"
+                f"[workdir] {path} holds other files ({', '.join(others[:3])}) and no run of mudd_core; "
+                "give an empty or new folder with --workdir"
             )
 
     def _acquire(self) -> None:

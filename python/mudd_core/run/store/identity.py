@@ -55,8 +55,8 @@ def identity(
     for name, value in facts.items():
         if name in saved and saved[name] != value:
             raise UserError(
-                f"[resume] {folder} was started with another {name}: saved {saved.get(name)!r}, "
-                f"now {value!r}. Restore the old {name}, or type another --workdir."
+                f"[resume] {folder} was made with another {name}: saved {saved.get(name)!r}, "
+                f"now {value!r}. Bring the old one back, or give another --workdir."
             )
     fresh = {"run_id": secrets.token_hex(8), "started": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
     known = {name: value for name, value in facts.items() if value is not None}

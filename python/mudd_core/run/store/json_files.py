@@ -107,10 +107,7 @@ def read_config_file(folder: RunFolder) -> Config:
         if (theirs := reader_state_of(folder.path)) is not None:
             raise UserError(f"[workdir] {original_run_text(folder.path, theirs)}")
         require_no_other(folder.path, "[workdir]")
-        raise UserError(
-            f"[workdir] {folder} contains no run (no config.json); train first, or set --workdir to the "
-            f"folder of a run"
-        )
+        raise UserError(f"[workdir] {folder} holds no run (no config.json); train first, or give --workdir")
     raw = read_object(file)
     if "model" not in raw:
         require_no_other(folder.path, "[workdir]")

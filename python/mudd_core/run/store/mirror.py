@@ -50,8 +50,8 @@ class Mirror:
             raise UserError(f"{_WHAT}: {original_run_text(self.url)}")
         if names and not {CONFIG, EVALUATIONS} & set(names):
             raise UserError(
-                f"{_WHAT}: '{self.url}' contains other files ({', '.join(sorted(names)[:3])}) and no run of mudd_core; "
-                f"set --workdir to an empty or new URL"
+                f"{_WHAT}: '{self.url}' holds other files ({', '.join(sorted(names)[:3])}) and no run of mudd_core; "
+                "give an empty or new place with --workdir"
             )
         if writes:
             self._try_write()
@@ -92,7 +92,7 @@ class Mirror:
             raise
         except Exception as error:
             raise SaveError(
-                f"[save] {self.url}: {str(error) or type(error).__name__}; the checkpoint is complete in {self._folder}"
+                f"[save] {self.url}: {str(error) or type(error).__name__}; the step is whole in {self._folder}"
             ) from error
 
     def _push_step(self, step: int) -> None:
@@ -119,10 +119,7 @@ class Mirror:
             self._drop_missing()
         except Exception as error:
             reason = f"{self.url}: {str(error) or type(error).__name__}"
-            print(
-                f"warning: {reason}; steps that the run has deleted are still stored at this URL",
-                file=sys.stderr,
-            )
+            print(f"warning: {reason}; steps that were deleted here are still stored there", file=sys.stderr)
 
     def _drop_missing(self) -> None:
         """Remove these steps, the manifest of each first."""

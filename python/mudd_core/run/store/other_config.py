@@ -18,7 +18,7 @@ from mudd_core.run.store.run_folder import RunFolder
 _START, _TOKENIZER = "start.load_parameters_path", "data.tokenizer"
 _NEW, _AS_IT_WAS = "To start a new run", "To resume it as it was"
 _LONGER = "To train {} more updates with a new schedule, in a new folder"
-_IN_PLACE = "Its schedule also allows the run to continue in the same folder"
+_IN_PLACE = "Its schedule also allows to continue in the same folder"
 
 Ways = list[tuple[str, str]]  # titles, and the command or call of each
 

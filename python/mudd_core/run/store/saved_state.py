@@ -33,9 +33,7 @@ def reading_state(found: Checkpoint) -> Iterator[None]:
     counters = build(_Counters, found.state, file, "state: ")
     if counters.step != found.step:
         raise FormatError(
-            str(file),
-            0,
-            f"state: expected the state of step {found.step}, got the state of step {counters.step}",
+            str(file), 0, f"state: it is of step {counters.step}, the checkpoint of {found.step}"
         )
     for name, kind in (("skipped_steps", int), ("spike_losses", float), ("spike_norms", float)):
         if name in found.state or name == "skipped_steps":

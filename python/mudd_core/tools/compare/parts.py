@@ -99,7 +99,7 @@ def _causes(base: ComparedRun, other: ComparedRun, found: FirstDifference) -> li
         hashes = [run.batch_hashes[found.batch_step] for run in (base, other)]
         notes.append(
             f"The ids of the batches differ first at step {found.batch_step:,}: hash {hashes[0]} in {base.letter}, "
-            f"{hashes[1]} in {other.letter}. To show both batches:"
+            f"{hashes[1]} in {other.letter}. Their rows:"
         )
         notes += [_show_command(run, found.batch_step) for run in (base, other)]
     elif found.hashed:

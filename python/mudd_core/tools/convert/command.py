@@ -154,7 +154,7 @@ class Conversion:
             for name in sorted(os.listdir(temporary)):
                 if (there := self.folder / name).exists():
                     raise UserError(
-                        f"[data convert] --to: {there} exists already; remove it, or set --to to another folder"
+                        f"[data convert] --to: {there} exists already; remove it or name another folder"
                     )
             for name in sorted(os.listdir(temporary)):
                 (temporary / name).replace(self.folder / name)

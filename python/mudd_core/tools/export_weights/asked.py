@@ -80,10 +80,7 @@ class Asked:
                 f"--system={args.system} out"
             )
         if args.base and not args.adapter:
-            raise UserError(
-                "[export] --base: expected --adapter together with --base, got none; add --adapter or "
-                "leave --base out"
-            )
+            raise UserError("[export] --base: expected --adapter with it, got none; leave --base out")
 
 
 def require_place(folder: Path, *, force: bool) -> None:

@@ -89,14 +89,14 @@ class Export:
             return self._differs(far, "peft")
         if not _is_there(base):
             self._note(
-                f"PEFT reads the base from {base}, which does not exist; set --base=FOLDER to another base"
+                f"PEFT reads the base from {base}, which does not exist; name another base with --base=FOLDER"
             )
         elif self.asked.args.base is None and (
             changed := changed_since(RunFolder(self.run.base_folder), Path(base))
         ):
             self._note(
-                f"{', '.join(changed)} in {base} changed after the tuning started; the adapters belong to the old "
-                f"files: set --base=FOLDER to a copy of the old base, or "
+                f"{', '.join(changed)} in {base} changed after the tuning started; the adapters "
+                "belong to the base as it was: name a copy of the old base with --base=FOLDER, or "
                 "use --merged"
             )
         text = f"{tensors} tensors in {self.asked.folder}, adapters of {base} for PEFT; {_same(largest)}"
@@ -198,7 +198,7 @@ class Export:
         """Remove the folder and return the reason."""
         if self.ranks.first:
             shutil.rmtree(self.asked.folder, ignore_errors=True)
-        text = f"[export] the logits of {self.asked.folder} differ from the run's by {far:.3e}; the folder was removed"
+        text = f"[export] logits of {self.asked.folder} differ by {far:.3e}; it was removed"
         return Outcome(text, system, self.step, differs=True)
 
     def _note(self, text: str) -> None:

@@ -25,7 +25,7 @@ class Held:
     def model(self) -> Model:
         """Return the model; raise ValueError after drop()."""
         if self._model is None:
-            raise ValueError("[held] model: the model was released already")
+            raise ValueError("[held] model: it was dropped")
         return self._model
 
     def drop(self) -> None:

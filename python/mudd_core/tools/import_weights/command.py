@@ -149,10 +149,7 @@ def _config(system: str, theirs: Theirs, workdir: Path, words: list[str]) -> Con
     )
     config = apply_overrides(config, split_words(words, config))
     if config.model != theirs.config:
-        raise UserError(
-            "[import] model: expected no model fields, because the weights define the model; leave "
-            "model.* out"
-        )
+        raise UserError("[import] model: the weights decide the model; change it after the import")
     return config
 
 

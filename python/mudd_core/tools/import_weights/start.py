@@ -69,8 +69,8 @@ def _given_tokenizer(
         if is_base:
             raise UserError(f"[tune] --base: {source} has no tokenizer.json; {written}")
         raise UserError(
-            f"[import] --tokenizer: {source} has no tokenizer.json; set --tokenizer=FILE to the tokenizer.json that "
-            f"the model was trained with ({written}), or --tokenizer=bytes to train it on raw bytes"
+            f"[import] --tokenizer: {source} has no tokenizer.json; give --tokenizer=FILE, the tokenizer.json that the "
+            f"model was trained with ({written}), or --tokenizer=bytes to train it on raw bytes"
         )
     else:
         name, found = str(file), file

@@ -57,6 +57,6 @@ def _measured(path: Path) -> Network:
         latency = bandwidth = -1.0
     if not (0 <= latency < 10 and 1e3 < bandwidth < 1e15):
         raise UserError(
-            f"[scale] --net: {path}: expected a latency in seconds and a bandwidth in bytes per second"
+            f"[scale] --net: {path}: expected a latency in seconds and a bandwidth in bytes a second"
         )
     return Network(f"as measured in {path}", latency, bandwidth)

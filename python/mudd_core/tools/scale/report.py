@@ -149,10 +149,7 @@ def _row(
     except UserError as error:
         if nodes < cluster.nodes:
             return None
-        raise UserError(
-            f"{error}\n[scale] --nodes {nodes} x {cluster.ranks} ranks has this fault; use another "
-            f"number of nodes"
-        ) from None
+        raise UserError(f"{error}\n[scale] --nodes {nodes} x {cluster.ranks} ranks is such a world") from None
     batch = wide.train.batch_size
     training, tokens = _of_rank(training, wide, place)
     layout = cost.Layout(config.mesh.zero, config.mesh.expert, cluster.ranks)
@@ -207,7 +204,7 @@ def _advice(rows: list[Row], config: Config, least: float, tokens: float) -> lis
         )
     if last.batch > config.train.batch_size:
         text.append(
-            f"the config has {config.train.batch_size:,} sequences a step, fewer than ranks: a larger batch changes "
-            f"the training"
+            f"the config has {config.train.batch_size:,} sequences a step, fewer than ranks: a "
+            "larger batch is another training"
         )
     return text

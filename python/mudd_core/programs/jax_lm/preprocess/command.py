@@ -82,7 +82,7 @@ def _in_folder(path: Path, part: str, split: str) -> Source:
     if not chosen:
         there = ", ".join(file.relative_to(folder).as_posix() for file in files[:8]) or "no data file"
         raise UserError(
-            f"[preprocess] --dataset-split-type: expected a split of {folder}, got '{split}'; the folder has {there}"
+            f"[preprocess] --dataset-split-type: expected a split of {folder}, got '{split}'; there are {there}"
         )
     return Source(tuple(chosen))
 

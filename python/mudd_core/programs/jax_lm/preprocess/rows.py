@@ -135,7 +135,7 @@ def chunks_of(texts: Iterable[str], total: int, shards: int) -> Iterator[Chunk]:
             taken = tuple(itertools.islice(source, min(left, CHUNK)))
             if not taken:
                 raise UserError(
-                    "[preprocess] --dataset-name: the files changed while they were read; run the command again"
+                    "[preprocess] --dataset-name: the files changed while they were read; run it again"
                 )
             left -= len(taken)
             yield Chunk(shard, taken)

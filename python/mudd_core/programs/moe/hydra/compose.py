@@ -55,7 +55,7 @@ class _Composer:
         """Merge a config and every config of its defaults list."""
         path = self.folders.find(group, name)
         if str(path) in self._open:
-            raise config_error(path, "its defaults list includes the file itself")
+            raise config_error(path, "its defaults list leads back to itself")
         self._open.append(str(path))
         file = read_file(path)
         entries = [self._entry(file, line, group) for line in file.defaults]
@@ -182,7 +182,7 @@ def _sorted_words(folders: Folders, words: Sequence[HydraWord]) -> tuple[list[Hy
         is_group = folders.has_group(word.key) and not isinstance(word.value, dict)
         if is_group and word.kind == "force":
             raise UserError(
-                f"[hydra] {word.word}: choose an option of a group with {word.key}=OPTION or +{word.key}=OPTION"
+                f"[hydra] {word.word}: a group is chosen by {word.key}=OPTION or +{word.key}=OPTION"
             )
         (groups if is_group else values).append(word)
     return groups, values
@@ -204,7 +204,7 @@ def _apply(found: Composed, word: HydraWord) -> None:
         raise UserError(f"[hydra] {word.word}: {missing_key(word, found)}")
     if word.kind == "add" and there and not (isinstance(old, dict) and isinstance(word.value, dict)):
         raise UserError(
-            f"[hydra] {word.word}: the key exists already; write {word.key}=... or ++{word.key}=..."
+            f"[hydra] {word.word}: the key is there already; write {word.key}=... or ++{word.key}=..."
         )
     if word.kind == "delete":
         if word.choices and word.value != old:

@@ -110,4 +110,4 @@ def folders_of(asked: str | None, shipped: Sequence[Path]) -> Folders:
     for place in (Path(asked), *(folder.parent / asked for folder in shipped)):
         if place.is_dir():
             return Folders((place,))
-    raise UserError(f"[hydra] --config-path: expected a folder, got '{asked}'")
+    raise UserError(f"[hydra] --config-path: expected a folder, and '{asked}' is none")

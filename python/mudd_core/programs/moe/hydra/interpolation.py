@@ -93,7 +93,8 @@ class _Resolver:
         self._steps += 1
         if self._steps > _MOST_STEPS:
             raise UserError(
-                f"[hydra] {'.'.join(path)}: expected at most {_MOST_STEPS} values after interpolation, got more"
+                f"[hydra] {'.'.join(path)}: expected at most {_MOST_STEPS} values with interpolations written out, "
+                "got more"
             )
 
     def _text(self, text: str, path: tuple[str, ...]) -> Node:

@@ -81,7 +81,7 @@ def choose_model(keys: Values, shipped: Sequence[Path], access: Access) -> Model
             f"({', '.join(_SHIPPED)}) or named by {SHAPE}=FILE{hint}"
         ) from None
     if not (folder / "config.json").is_file():
-        raise UserError(f"{_NAME}: expected a folder with config.json, got {folder}, which has none")
+        raise UserError(f"{_NAME}: expected a folder with config.json, and {folder} has none")
     return ModelChoice(_read(folder / "config.json"), folder / "config.json", "" if random else str(folder))
 
 
