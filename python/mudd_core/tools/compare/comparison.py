@@ -81,7 +81,7 @@ def compare(*runs: str | Path | Run) -> Comparison:
             f'[compare] runs: expected the folders of two runs or more, got {got}; type mc.compare("{first}", '
             '"OTHER_RUN")'
         )
-    with python_errors({}):
+    with python_errors({"[workdir]": "[compare] runs:"}):
         return Comparison(read_runs(names))
 
 
