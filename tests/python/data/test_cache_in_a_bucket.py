@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import json
 import time
 from pathlib import Path
 
@@ -40,7 +41,8 @@ def test_a_mounted_bucket_holds_the_cache_for_every_machine(tiny_text: Path, tmp
     assert second.returncode == 0 and "preparing a token cache" in first.stderr
     assert "preparing" not in second.stderr
     assert {file.name: file.stat().st_mtime_ns for file in cache.iterdir()} == before
-    hashes = {done.stdout.strip().rsplit(" ", 1)[-1] for done in (first, second)}
+    summaries = [next((tmp_path / name / "w").glob("*/summary.json")) for name in ("a", "b")]
+    hashes = {json.loads(file.read_text())["final_hash"] for file in summaries}
     assert len(hashes) == 1 and len(hashes.pop()) == 64
     (run,) = (tmp_path / "b" / "w").iterdir()
     sampled = launched(tmp_path / "b", "sample", f"--workdir={run}", "--prompt", "a", "--max-tokens", "4")

@@ -183,7 +183,9 @@ def test_only_what_is_frozen_for_good_is_stored_so() -> None:
         Model(cfg, stored={"final_norm.gain": "bfloat16"})
     with pytest.raises(KeyError, match="there is no 'embedd'"):
         Model(cfg, stored={"embedd": "bfloat16"})
-    with pytest.raises(UserError, match=r"train.frozen_dtype: expected the types of the given model"):
+    with pytest.raises(
+        UserError, match=r"train.frozen_dtype: expected float32, in which the given model stores"
+    ):
         Trainer(config("llama_gqa", "!embed", "bf16"), model=Model(cfg))
     assert config_hash(config("gpt2", "!embed")) != config_hash(config("gpt2", "!embed", "bf16"))
     assert config_hash(config("gpt2", "")) == config_hash(config("gpt2", "", "stored"))

@@ -208,7 +208,7 @@ def test_the_command_prints_the_change_of_random_slots(
     ("more", "message"),
     [
         (["--grow-init=zero_both"], "can never learn"),
-        (["--preserve", "--grow-init=random"], "means zero_keys"),
+        (["--preserve", "--grow-init=random"], "expected --grow-init=zero_keys with it"),
         (["--preserve", "model.normalize_type=softmax"], "impossible with normalize_type=softmax"),
         (["--slot-number=9"], "expected at most 8, because "),
         (["model.slot_num=4"], "expected at most 4 slots"),

@@ -295,9 +295,7 @@ def test_bad_arguments_end_with_2_and_leave_nothing(
 
 def test_a_wrong_column_names_those_there(source: Path, tmp_path: Path) -> None:
     pyarrow.parquet.write_table(pyarrow.table({"body": ["x"], "title": ["y"]}), tmp_path / "a.parquet")
-    with pytest.raises(
-        UserError, match=r"expected a column .*, got 'text'; it has body, title"
-    ):
+    with pytest.raises(UserError, match=r"expected a column .*, got 'text'; it has body, title"):
         command.main(flags(source, tmp_path / "o", "--dataset-name", str(tmp_path / "a.parquet")))
     (tmp_path / "a.jsonl").write_text('{"body": "x"}\n')
     with pytest.raises(UserError, match="got 'text'; it has body"):
