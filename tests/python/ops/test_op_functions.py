@@ -53,7 +53,7 @@ def test_help_has_the_values_of_options_and_the_gradients() -> None:
         "Options:\n"
         "    activation: function of x w + bias. Values: none, silu, gelu_tanh, gelu_erf, relu, squared_relu.\n"
         "    transposed: w is [N, K].\n"
-        "    full_precision: y stays fp32 in a bf16 graph, as it does with a residual."
+        "    full_precision: y stays fp32 in a bf16 graph, as with a residual."
     )
     assert ops.rms_norm.__doc__.endswith("each normalized alone. Values: at least 1.")
     assert "purpose: " in ops.dropout.__doc__ and "Values: a str" not in ops.dropout.__doc__
