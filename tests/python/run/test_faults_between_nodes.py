@@ -138,5 +138,5 @@ def test_ranks_run_where_the_kernel_refuses_copies_between_processes(
     run.prefix = (sys.executable, "-c", REFUSE)
     run.environment = {k: v for k, v in run.environment.items() if "single_copy" not in k}
     run.finished()
-    assert "btl_vader_single_copy_mechanism none" in run.output, run.tail
+    assert "btl_vader_single_copy_mechanism none" in (run.workdir / "log.txt").read_text(), run.tail
     assert run.same_as(whole)

@@ -20,6 +20,6 @@ def test_a_step_and_a_text_pass_few_modules(tiny_text: Path, tmp_path: Path) -> 
     assert result.returncode == 0, result.stderr
     lines = [line for line in result.stdout.splitlines() if line.startswith("walk: ")]
     assert [line.split(" modules")[0] for line in lines] == [
-        "walk: took_step: 7",
-        "walk: sampled: 6",
+        "walk: took_step: 11",
+        "walk: sampled: 8",
     ], "\n".join(lines)
