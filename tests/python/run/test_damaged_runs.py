@@ -272,9 +272,7 @@ def test_members_of_a_saved_config(stopped: Path) -> None:
         section, _, field = path.partition(".")
         changed = {**good, section: {**good[section], field: wrong}}
         (stopped / "config.json").write_text(json.dumps(changed))
-        with pytest.raises(
-            FormatError, match=rf"config\.json at byte 0: member {path}: expected .*{expected}"
-        ):
+        with pytest.raises(FormatError, match=rf"config\.json at byte 0: key {path}: expected .*{expected}"):
             read_saved_config(RunFolder(stopped))
     (stopped / "config.json").write_text("{}")
     resume_fails(stopped, r"config\.json at byte 0: key 'model' is missing")
