@@ -61,13 +61,17 @@ def _parameters(shape: ModelConfig) -> int:
 
 def text_of(name: str) -> str:
     """Return the name of a config's training text."""
-    return read_config(name).data.recipe_text or "default"
+    return _text(read_config(name))
+
+
+def _text(config: Config) -> str:
+    return config.data.recipe_text or "default"
 
 
 def sizes_of(name: str, speed: Speed) -> Sizes:
     """Return the sizes of a config in configs/; the tokenizer of its recipe need not be on this machine."""
     config = read_config(name)
-    text = text_of(name)
+    text = _text(config)
     shape = resolved_model(config, expected_vocabulary(config))
     train = config.train
     parameters = _parameters(shape)
