@@ -40,7 +40,6 @@ from mudd_core.run.store.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from mudd_core.data.tokenizers.tokenizer import Tokenizer
-    from mudd_core.engine.model import Model
 
 
 @dataclasses.dataclass(frozen=True)
