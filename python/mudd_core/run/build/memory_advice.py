@@ -10,6 +10,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.units import bytes_text
 from mudd_core.config import Config, shard_count
 from mudd_core.config.fields import replace_path
+from mudd_core.config.replaced import override
 from mudd_core.config.train import MICRO_BATCH_SIZE
 
 SMALLER = (
@@ -118,7 +119,7 @@ def advice(
     for changes, remark in chain(candidates, smaller):
         found = need(changes)
         if found is not None and found <= have:
-            words = " ".join(f"{path}={str(value).lower()}" for path, value in changes.items())
+            words = " ".join(override(path, value) for path, value in changes.items())
             none = f"{NONE_FITS}; " if remark == _SMALLER else ""
             return f"{none}set {words}: it then needs {bytes_text(found)}, and {remark}"
     return f"{NONE_FITS}; {SMALLER}"
