@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 from mudd_core.config.fields import opt
 from mudd_core.config.pipelines import PIPELINES, listed
@@ -12,6 +13,8 @@ _SHUFFLED = listed((one for one in PIPELINES.values() if one.shuffles), "and")
 
 # File formats: data/formats/<name>.py reads each. A file with an unknown suffix is tried in this order.
 FORMATS = ("text", "jsonl", "parquet", "arrow", "tfrecord", "arrayrecord", "megatron", "tokens")
+
+DocumentRule = Literal["auto", "file", "piece", "line"]  # of data.document
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,7 @@ class DataConfig:
         "auto",
         "plain text: a document is a whole file (file), about 1/256 of a file (piece) or a line "
         "(line); auto = file, or piece if there is only one file",
-        choices=("auto", "file", "piece", "line"),
+        choices=get_args(DocumentRule),
         later=True,
     )
     template: str = opt(

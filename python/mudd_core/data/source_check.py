@@ -9,12 +9,12 @@ from typing import Literal
 from mudd_core.base.errors import UserError
 from mudd_core.base.storage import file_system, is_url, mapped, unreachable
 from mudd_core.config import Config
-from mudd_core.config.data import DataConfig
+from mudd_core.config.data import DataConfig, DocumentRule
 from mudd_core.config.pipelines import spec_of
 from mudd_core.data.chat.build import require_conversation
 from mudd_core.data.formats import documents, format_of
 from mudd_core.data.pipelines.text import in_records
-from mudd_core.data.sources.boundaries import Rule, require_text, rule_named
+from mudd_core.data.sources.boundaries import require_text, rule_named
 from mudd_core.data.sources.corpus import scan_listing
 from mudd_core.data.sources.listing import Listing, list_files
 from mudd_core.data.sources.splits import chosen_files
@@ -36,7 +36,7 @@ def check_sources(config: Config) -> None:
             _read_first(chosen_files(data, name, path).files, data)
 
 
-def _read_text(listing: Listing, rule: Rule) -> None:
+def _read_text(listing: Listing, rule: DocumentRule) -> None:
     """Raise UserError if a start would reject the text. Read at most _READ_BYTES bytes."""
     if sum(file.size for file in listing.files) <= _READ_BYTES:
         scan_listing(listing, rule=rule)

@@ -10,10 +10,11 @@ import pytest
 from launched import called, launched
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config
+from mudd_core.config.data import DocumentRule
 from mudd_core.data import prepare, synthetic
 from mudd_core.data.pipelines import prepare as prepare_config
 from mudd_core.data.sources import corpus
-from mudd_core.data.sources.boundaries import Rule, tail_start
+from mudd_core.data.sources.boundaries import tail_start
 from text_settings import Settings, quiet
 
 
@@ -27,7 +28,7 @@ def two_files(tmp_path: Path) -> Path:
     return folder
 
 
-def texts_of(path: Path, rule: Rule) -> list[bytes]:
+def texts_of(path: Path, rule: DocumentRule) -> list[bytes]:
     """Return all documents, in the order of their files."""
     found = corpus.scan(str(path), rule=rule)
     return [d.read() for d in sorted((*found.train, *found.valid), key=lambda d: (d.path, d.start))]
@@ -92,7 +93,9 @@ def test_each_rule_has_a_cache_and_auto_has_the_one_of_earlier_versions(
 
 
 @pytest.mark.parametrize("rule", ["file", "piece", "line"])
-def test_named_validation_files_have_the_rule_too(two_files: Path, tmp_path: Path, rule: Rule) -> None:
+def test_named_validation_files_have_the_rule_too(
+    two_files: Path, tmp_path: Path, rule: DocumentRule
+) -> None:
     config = Config().replace(
         {
             "data.path": str(two_files / "a.txt"),

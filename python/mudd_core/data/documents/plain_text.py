@@ -18,6 +18,7 @@ from typing import Protocol
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.regular_files import read_bytes
 from mudd_core.base.types import Json
+from mudd_core.config.data import DocumentRule
 from mudd_core.data.cache.file import SPLITS
 from mudd_core.data.cache.folder import as_it_is, saved_cache
 from mudd_core.data.cache.token_cache import TokenCache, is_unsealed, way_out
@@ -26,7 +27,7 @@ from mudd_core.data.documents.source import CacheForm, DocumentSource, grouped
 from mudd_core.data.progress import end_on_request
 from mudd_core.data.rows import Preparation
 from mudd_core.data.sources.access import LOCAL, Access, local_root, require_local
-from mudd_core.data.sources.boundaries import Rule, rule_named
+from mudd_core.data.sources.boundaries import rule_named
 from mudd_core.data.sources.corpus import Corpus, Document, Progress, Split, scan_listing
 from mudd_core.data.sources.listing import list_files
 from mudd_core.data.tokenizers.source import find_tokenizer
@@ -78,7 +79,7 @@ class PlainText:
     root: the folder of caches, which is excluded from the text. rule: of data.document.
     """
 
-    def __init__(self, path: str, root: Path, rule: Rule = "auto") -> None:
+    def __init__(self, path: str, root: Path, rule: DocumentRule = "auto") -> None:
         self.listing, self._rule = list_files(path, root), rule
         self._is_settled = self.listing.is_settled()  # measured before the text is read
         named = self.listing.source + ("" if rule == "auto" else f"\0{rule}")

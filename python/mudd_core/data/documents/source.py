@@ -15,13 +15,13 @@ import numpy as np
 from mudd_core.base.errors import UserError
 from mudd_core.base.regular_files import open_binary, read_bytes
 from mudd_core.base.types import Json, JsonObject
-from mudd_core.config.data import DataConfig
+from mudd_core.config.data import DataConfig, DocumentRule
 from mudd_core.data.cache.file import FORMAT
 from mudd_core.data.cache.token_cache import TokenCache
 from mudd_core.data.formats import FORMATS, Format, documents
 from mudd_core.data.formats.format import FAIL, BadRecords, dropped_note
 from mudd_core.data.messages import Frame as Frame
-from mudd_core.data.sources.boundaries import Rule, cut_text, rule_named
+from mudd_core.data.sources.boundaries import cut_text, rule_named
 from mudd_core.data.sources.corpus import Progress, Split
 from mudd_core.data.sources.splits import Sources, sources_of
 from mudd_core.data.tokenizers.tokenizer import Ids, Tokenizer
@@ -67,7 +67,7 @@ class TextFiles:
     column: str
     cuts: bool = False
     bad: BadRecords = field(default=FAIL, compare=False)
-    rule: Rule = "auto"
+    rule: DocumentRule = "auto"
 
     @property
     def format(self) -> Format:
@@ -227,7 +227,7 @@ def document_source(
     return DocumentSource(train, valid, frame, hold_out and not found.valid, found.warnings, found.notes)
 
 
-def not_plain(form: str, rule: Rule) -> UserError:
+def not_plain(form: str, rule: DocumentRule) -> UserError:
     """Return the error for data.document with files that are not plain text."""
     return UserError(
         f"[data.document] expected auto for files of {form}, whose records are the documents, got {rule}; leave "

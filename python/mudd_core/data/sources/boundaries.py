@@ -9,19 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, Literal, get_args
+from typing import BinaryIO, get_args
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.regular_files import open_binary
+from mudd_core.config.data import DocumentRule
 from mudd_core.data.formats.text import fault_in, not_text
 
-Rule = Literal["auto", "file", "piece", "line"]  # of data.document
 TAIL = 10  # a single file with data.document=file is validated on its last 1/TAIL
 
 
-def rule_named(name: str) -> Rule:
+def rule_named(name: str) -> DocumentRule:
     """Return the rule of this name; the config has checked it."""
-    return next(rule for rule in get_args(Rule) if rule == name)
+    return next(rule for rule in get_args(DocumentRule) if rule == name)
 
 
 def cut(stream: BinaryIO, size: int) -> Iterator[tuple[int, bytes]]:
@@ -65,7 +65,7 @@ def lines_of(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
         start += len(line)
 
 
-def cut_text(path: Path, rule: Rule = "piece") -> Iterator[tuple[int, bytes]]:
+def cut_text(path: Path, rule: DocumentRule = "piece") -> Iterator[tuple[int, bytes]]:
     """Yield (start, bytes) of the documents in a file by `rule`, piece or line.
 
     Raise UserError if it is not UTF-8 text.

@@ -22,8 +22,9 @@ from typing import Literal
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.regular_files import open_binary, read_bytes
+from mudd_core.config.data import DocumentRule
 from mudd_core.data.formats.text import fault_in, not_text
-from mudd_core.data.sources.boundaries import Rule, cut_text, tail_start
+from mudd_core.data.sources.boundaries import cut_text, tail_start
 from mudd_core.data.sources.listing import Listing, list_files
 
 Split = Literal["train", "valid"]
@@ -83,7 +84,7 @@ def is_held_out(digest: bytes) -> bool:
     return int.from_bytes(digest, "big") % HELD_OUT_MODULUS == HELD_OUT_REMAINDER
 
 
-def scan(path: str, progress: Progress | None = None, rule: Rule = "auto") -> Corpus:
+def scan(path: str, progress: Progress | None = None, rule: DocumentRule = "auto") -> Corpus:
     """Read all files that `path` names (see `list_files`) and return their documents by `rule`.
 
     Every byte is read and hashed. Raise UserError for a missing path or an empty corpus, and if `path` is one file that
@@ -92,7 +93,7 @@ def scan(path: str, progress: Progress | None = None, rule: Rule = "auto") -> Co
     return scan_listing(list_files(path), progress, rule)
 
 
-def scan_listing(listing: Listing, progress: Progress | None = None, rule: Rule = "auto") -> Corpus:
+def scan_listing(listing: Listing, progress: Progress | None = None, rule: DocumentRule = "auto") -> Corpus:
     """Read the files of a listing and return their documents, as `scan` does."""
     if listing.kind == "file":
         path = Path(listing.root, listing.files[0].name.decode("utf-8", "surrogateescape"))
@@ -126,7 +127,7 @@ def scan_listing(listing: Listing, progress: Progress | None = None, rule: Rule 
 class _Found:
     """The documents of a corpus in order, and their hash so far."""
 
-    def __init__(self, rule: Rule) -> None:
+    def __init__(self, rule: DocumentRule) -> None:
         self.documents: list[Document] = []
         self._hash = hashlib.sha256(b"" if rule == "auto" else f"data.document={rule}\n".encode())
 
@@ -140,7 +141,9 @@ class _Found:
         return self._hash.hexdigest()
 
 
-def _add_parts(found: _Found, path: Path, rule: Rule, report: Callable[[int], None] | None = None) -> None:
+def _add_parts(
+    found: _Found, path: Path, rule: DocumentRule, report: Callable[[int], None] | None = None
+) -> None:
     """Add the documents of a file that is split. It is read in parts, so it may be larger than the memory."""
     name = os.fsencode(path)
     for start, text in cut_text(path, rule):
@@ -149,7 +152,7 @@ def _add_parts(found: _Found, path: Path, rule: Rule, report: Callable[[int], No
             report(start + len(text))
 
 
-def _scan_one(path: Path, left_out: int, progress: Progress | None, rule: Rule) -> Corpus:
+def _scan_one(path: Path, left_out: int, progress: Progress | None, rule: DocumentRule) -> Corpus:
     """Return the documents of one file."""
     found = _Found(rule)
     try:
