@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +24,10 @@ SMALL = {
     "data.tokenizer": "bytes",
     "eval.max_batches": 1,
 }
+
+LONGER = re.compile(
+    r"trainer\.close\(\); mc\.Trainer\(trainer\.config\.replace\((\{.*\})\), ('.*')\)\.fit\(\)"
+)
 
 
 @pytest.fixture
@@ -120,16 +126,11 @@ def test_a_finished_run_names_the_line_that_trains_further(
         text = "".join(capsys.readouterr())
         said = "note: [fit] the run is finished: 6 of 6 steps; to train 6 more: "
         assert text.startswith(said + "trainer.close(); mc.Trainer(")
-        line = (
-            text.removeprefix(said)
-            .strip()
-            .removesuffix(".fit()")
-            .replace("mc.Trainer", "longer = mc.Trainer")
-        )
-        names: dict[str, object] = {"mc": mc, "trainer": trainer}
-        exec(line, names)  # as pasted after the note: the first Trainer is still open
-    longer = names["longer"]
-    assert isinstance(longer, Trainer)
+        line = LONGER.fullmatch(text.removeprefix(said).strip())
+        assert line is not None, text
+        fields, path = map(ast.literal_eval, line.groups())
+        trainer.close()  # in the line too: the first Trainer is open when the note appears
+        longer = mc.Trainer(trainer.config.replace(fields), path)
     with longer:
         assert longer.fit(progress=False).step == (12 if schedule == "constant" else 6)
     assert (
