@@ -64,10 +64,15 @@ class OtherFolder:
         return free_folder(Path("runs") / (name or "model"))
 
 
+def is_hugging_face(folder: Path) -> bool:
+    """Return whether a folder itself has the config.json of a model of transformers."""
+    return bool(object_in(folder / _SETTINGS).keys() & _OF_MODEL)
+
+
 def other_folder(path: Path) -> OtherFolder | None:
     """Return the folder of Hugging Face or PEFT at a path, also inside the hub's cache; None for any other path."""
     for files in (path, *_snapshots(path)):
-        if object_in(files / _SETTINGS).keys() & _OF_MODEL:
+        if is_hugging_face(files):
             return OtherFolder(path, files)
         adapter = object_in(files / _ADAPTER)
         if adapter:

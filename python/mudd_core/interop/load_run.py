@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from mudd_core.base.arguments.checks import step_or_best
 from mudd_core.base.arguments.known import known_arguments
 from mudd_core.base.errors import UserError
-from mudd_core.base.members import object_in
-from mudd_core.base.other_folders import require_no_other
+from mudd_core.base.other_folders import is_hugging_face, require_no_other
 from mudd_core.base.paths import local
 from mudd_core.config.suggest import nearest
 from mudd_core.interop import load_original
@@ -49,7 +48,7 @@ def load_run(path: str | Path, step: int | Literal["best"] | None = None, *, tru
             f"[load_run] path: expected {_WHAT}, got '{path}', which does not exist{_hint(folder)}"
         )
     source = own_source(folder, step, trust_code=trust_code)
-    if source is None and _is_hugging_face(folder):
+    if source is None and is_hugging_face(folder):
         if step is not None:
             raise UserError(
                 f"[load_run] step: expected none for a folder of Hugging Face, got {step} for {folder}"
@@ -71,10 +70,6 @@ def load(path: str | Path, step: int | Literal["best"] | None = None, *, trust_c
     """
     run = load_run(path, step, trust_code=trust_code)
     return Loaded(run.model, run.tokenizer_or_none())
-
-
-def _is_hugging_face(folder: Path) -> bool:
-    return bool(object_in(folder / "config.json").keys() & {"model_type", "architectures"})
 
 
 def _of_hugging_face(folder: Path) -> Source:
