@@ -263,5 +263,5 @@ def test_other_files_of_the_folder_are_left_out(typed: Typed, tmp_path: Path) ->
     ended = typed("run_name=output", M_STEPS="1000")
     assert ended.returncode == 0, ended.stderr
     assert "the data have 9 batches" in ended.stdout
-    left = f"warning: 2 files without .tfrecord in their name are left out, such as {records}/README.md"
+    left = f"warning: 2 files without .tfrecord in their name are left out, {records}/README.md first"
     assert left in ended.stderr
