@@ -22,7 +22,7 @@ def expansion_fault(packed: int, unpacked: int) -> str | None:
         return None
     return (
         f"{packed:,} compressed bytes expand to more than {_FREE >> 20} MiB and {_EXPANSION} times "
-        "their size; no text expands like that, so get an intact file"
+        "their size; no text expands like that"
     )
 
 
