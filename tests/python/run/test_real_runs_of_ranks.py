@@ -116,7 +116,7 @@ def test_ranks_refuse_weights_that_do_not_fit_with_one_voice(tiny_text: Path, tm
         return None
 
     first, second = on_ranks(work, 2, 1)
-    assert isinstance(first, UserError) and "has no place in this model" in str(first)
+    assert isinstance(first, UserError) and "got a model of another size" in str(first)
     assert isinstance(second, ReportedElsewhereError) and second.exit_code == 2
 
 
