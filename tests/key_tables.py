@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import table_cells
 from mudd_core.programs.program import rows_of
 from mudd_core.programs.row import Row, Value
 
@@ -40,7 +41,7 @@ def table(what: str) -> str:
 def _line(row: Row, value: Value) -> str:
     default = "" if value in ("", None) else f"`{value}`"
     fields = ", ".join(name if name.startswith("(") else f"`{name}`" for name in row.fields)
-    meaning = "; ".join(filter(None, (fields, row.meaning)))
+    meaning = ". ".join(filter(None, (fields, table_cells.sentences(row.meaning))))
     return f"| `{row.name}` | {default} | {meaning} |".replace("|  |", "| |")
 
 

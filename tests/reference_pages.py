@@ -13,6 +13,7 @@ from pathlib import Path
 
 import api_page
 import message_page
+import table_cells
 from mudd_core.base import errors
 from mudd_core.cli import entry, help
 from mudd_core.cli import main as command_line
@@ -118,7 +119,7 @@ def _table(infos: list[FieldInfo]) -> str:
             f"`{info.path}`{star}",
             f"`{shown(info.value)}`",
             f"{kind}{unit}{_bounds(info)}",
-            info.text.replace("<", r"\<"),
+            table_cells.sentences(info.text).replace("<", r"\<"),
         )
         lines.append("| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |")
     return "\n".join(lines)
