@@ -13,7 +13,7 @@ from places import ROOT
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
 LINK = re.compile(r"\]\(([^)#\s]*)#([^)\s]+)\)")
-FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
 
 
 @cache
@@ -45,3 +45,23 @@ def test_a_link_to_a_missing_section_is_found() -> None:
     assert dead(page, "[a](running/options.md#validation) [b](running/options.md#renamed)") == [
         "running/options.md#renamed"
     ]
+
+
+def open_spans(text: str) -> list[str]:
+    """Return the paragraphs with an odd number of backticks, or with a code span that ends on a later line."""
+    paragraphs = re.split(r"\n\s*\n", FENCE.sub("", text))
+    return [
+        paragraph
+        for paragraph in paragraphs
+        if paragraph.count("`") % 2 or re.search(r"^\s*`[.,;)](?:\s|$)", paragraph, re.MULTILINE)
+    ]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_code_span_is_closed(page: Path) -> None:
+    assert open_spans(page.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("text", ["write `a and b.", "text `a\n` and `b\n`. next"])
+def test_a_code_span_that_is_open_is_found(text: str) -> None:
+    assert open_spans(f"A `whole` one.\n\n{text}\n") == [f"{text}\n"]
