@@ -127,3 +127,12 @@ def test_a_program_in_python_gets_calls(here: Path) -> None:
     assert f"To resume it as it was:\n  mc.Trainer('runs/{NAME}')\n" in said
     assert "--workdir" not in said and "launch.py" not in said
     assert "nofile.txt" in error_of("nofile.txt").splitlines()[-1]
+
+
+@pytest.mark.parametrize("folder", ["--config=run.py", f"--workdir=runs/{NAME}"])
+def test_steps_that_epochs_would_replace_are_refused(here: Path, folder: str) -> None:
+    done = launched(here, folder, "train.epochs=2", "train.steps=50", "--plan")
+    assert done.returncode == 2
+    assert (
+        "[config] train.steps: train.epochs=2 sets the number of steps; add train.epochs=0, or" in done.stderr
+    )
