@@ -1,4 +1,5 @@
-// Rows of the softmax-like kernels: the loss, the router of a mixture, the parameter tokens of pattention.
+// Benchmarks of the softmax-like kernels, one for each row of their tables: the loss, the router of a mixture, the
+// parameter tokens of pattention.
 #include "mudd/ops/cross_entropy/cross_entropy.h"
 #include "mudd/ops/moe_route/moe_route.h"
 #include "mudd/ops/pattention/pattention.h"

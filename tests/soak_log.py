@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-END = "end: "  # the last line of a log that may be continued
+END = "end: "  # prefix of the last line of a finished log; a log without it is continued
 
 
 class Log:

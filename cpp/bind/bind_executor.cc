@@ -35,7 +35,7 @@ std::unique_ptr<Executor> make_executor(Graph& graph, ParamStore& store, std::ve
   o.gradient_rows = gradient_rows;
   if (cut_gradients) o.bucket_bytes = gradients ? gradients->get().bucket_bytes() : NodeGradients::kBucketBytes;
   if (gradients) o.gradient_memory = gradients->get().memory();
-  const Busy busy = bind::in_use(store);  // it may request packed copies
+  const Busy busy = bind::in_use(store);  // the Executor may request packed copies
   py::gil_scoped_release release;         // ranks that share weights construct their executors together
   return std::make_unique<Executor>(std::move(graph), store, std::move(losses), std::move(keep), o);
 }

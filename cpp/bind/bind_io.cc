@@ -237,7 +237,8 @@ void bind_files(py::module_& m) {
       "verify_file", &verify_file, py::arg("path"), py::arg("bytes"), py::arg("crc"), py::arg("ranges"), NoGil(),
       "Read a whole file and compare size, block checksums and file checksum; FormatError names the difference.");
   m.def("read_checked", &read_checked, py::arg("path"), py::arg("range"), py::arg("out"), py::arg("skip") = 0,
-        "Fills a writable buffer with the bytes of a checked range from byte `skip` of it.");
+        "Read len(out) bytes of a range, from its byte `skip` on, into a writable buffer; verify the blocks' "
+        "checksums.");
 }
 
 void bind_folder(py::module_& m) {

@@ -49,7 +49,7 @@ std::unique_ptr<PySource> table_rows(const TokenFileSpec& file, const RowRule& r
                                      const Numbers& begins, const Numbers& firsts, const Numbers& counts,
                                      int64_t buffer, uint64_t seed, bool wraps) {
   check(begins.ndim() == 1 && firsts.ndim() == 1 && counts.ndim() == 1 && firsts.size() == counts.size(), "rows",
-        "pieces: expected lists of one length, got ", firsts.size(), " and ", counts.size());
+        "firsts and counts: expected lists of equal length, got ", firsts.size(), " and ", counts.size());
   std::vector<TokenRange> pieces(static_cast<size_t>(firsts.size()));
   for (size_t i = 0; i < pieces.size(); ++i) pieces[i] = {firsts.data()[i], counts.data()[i], true};
   auto plan = std::make_unique<TableRows>(std::vector<int64_t>(begins.data(), begins.data() + begins.size()),
@@ -158,7 +158,7 @@ void bind_rows(py::module_& m) {
   m.def(
       "shuffled_index",
       [](uint64_t index, uint64_t n, uint32_t seed) {
-        check(n >= 1 && index < n, "order", "index: expected one below ", n, ", got ", index);
+        check(n >= 1 && index < n, "order", "index: expected at least 0 and less than ", n, ", got ", index);
         return IndexCipher(n, seed)(index);
       },
       py::arg("index"), py::arg("n"), py::arg("seed"),

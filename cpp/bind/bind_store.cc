@@ -55,7 +55,8 @@ py::object plane_view(py::object store, int plane, const std::string& name, bool
         ", got ", plane);
   const int i = bind::index_of(s, name);
   const Cells at = place_of(s, plane, i);
-  check(static_cast<bool>(at), "parameters", name, ": plane ", plane, " does not hold it");
+  check(static_cast<bool>(at), "parameters", name, ": expected a buffer (plane) with this parameter, got plane ",
+        plane);
   return bind::view(at.data, held_shape(s, plane, i), at.type, std::move(store), writable);
 }
 
@@ -90,7 +91,8 @@ void set_plane(ParamStore& s, int plane, const std::string& name, const py::obje
         ", got ", plane);
   check(!s.booked_only(), "set_parameter", name, ": this model is only booked, for planning");
   const Cells at = place_of(s, plane, i);
-  check(static_cast<bool>(at), "set_parameter", name, ": plane ", plane, " does not hold it");
+  check(static_cast<bool>(at), "set_parameter", name,
+        ": expected a buffer (plane) with this parameter, got plane ", plane);
   const Tensor t = held_rows(s, plane, i, bind::tensor(array, at.type, "set_parameter", name.c_str(), &hold),
                              bind::shape_of(array, "set_parameter", name.c_str()));
   std::byte* to = static_cast<std::byte*>(at.data);
@@ -159,7 +161,9 @@ py::dict describe(const ParamStore& s, const std::string& name) {
 }  // namespace
 
 void bind_store(py::module_& m) {
-  bind::Class<ParamStore>(m, "ParamStore", "All parameters of a model in flat planes (0 = the weights).")
+  bind::Class<ParamStore>(
+      m, "ParamStore",
+      "Parameters of a model and their optimizer state, each in a flat buffer (plane); plane 0 has the weights.")
       .def(py::init([](const std::string& compute) {
              return std::make_unique<ParamStore>(bind::parse_dtype(compute));
            }),

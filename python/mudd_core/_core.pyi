@@ -180,7 +180,7 @@ class CommTimer:
         """
 class ParamStore:
     """
-    All parameters of a model in flat planes (0 = the weights).
+    Parameters of a model and their optimizer state, each in a flat buffer (plane); plane 0 has the weights.
     """
     def __init__(self, compute: str = 'float32') -> None:
         ...
@@ -904,7 +904,7 @@ def random_uniform(begin: int, end: int, *, seed: int, purpose: str, low: float 
     """
 def read_checked(path: str, range: tuple[str, int, int, collections.abc.Sequence[int]], out: typing.Any, skip: int = 0) -> None:
     """
-    Fills a writable buffer with the bytes of a checked range from byte `skip` of it.
+    Read len(out) bytes of a range, from its byte `skip` on, into a writable buffer; verify the blocks' checksums.
     """
 def read_file(path: str, limit: int) -> bytes:
     """

@@ -216,7 +216,8 @@ TEST_CASE("masks, bf16: one set of bits in every chunk and thread count; loss an
       CHECK(same_bits(want.loss, all.loss));
       CHECK(same_bits(want.dh, all.dh));
       CHECK(same_bits(want.dbias, all.dbias));
-      // Units that add pairs of rows pair the counted ones.
+      // With depth_unit > 1 the GEMM adds rows in pairs. Ignored rows change the pairs, so dhead is equal up to
+      // rounding.
       if (gemm_kernels(c.compute).depth_unit == 1) CHECK(same_bits(want.dhead, all.dhead));
       else CHECK(distance(want.dhead, widen(all.dhead), all.dhead.size()) <= tolerance("cross_entropy.node"));
       for (const int64_t chunk_bytes : {1ll, 30000ll}) {

@@ -1,4 +1,4 @@
-// levels: moe_route against its reference, in bf16 the router's bits, capacity, jitter.
+// levels: moe_route against its reference; equal router bits of fp32 and bf16 graphs; capacity; jitter.
 #include <cmath>
 
 #include "compare.h"

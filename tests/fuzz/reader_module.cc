@@ -1,4 +1,4 @@
-// The module _core with only what the readers in Python call, for the fuzz targets in Python.
+// The module _core with only the bindings that the Python file readers call, for the Python fuzz targets.
 #include <pybind11/pybind11.h>
 
 namespace py = pybind11;

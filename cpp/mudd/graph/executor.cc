@@ -52,7 +52,8 @@ void check_parameters(const Graph& graph, const ParamStore& store) {
     if (value.kind != ValueKind::parameter) continue;
     check(value.slot < store.parameters().count() && store.parameters().at(value.slot).name == value.name &&
               store.parameters().at(value.slot).shape == value.spec.shape,
-          "executor", "parameters: '", value.name, "' ", value.spec.text(), " is not this store's");
+          "executor", "parameters: expected the store of this graph, got one without '", value.name, "' ",
+          value.spec.text());
   }
 }
 

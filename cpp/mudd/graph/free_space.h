@@ -28,8 +28,8 @@ class FreeSpace {
     Ranges throughout, sometimes;
   };
   static void add(Ranges& ranges, Range taken);
-  // Collect the ranges in use at a position from first to last below tree node `node`, which spans begin to
-  // end.
+  // Append to relevant_ the ranges in use at any position of [first, last], from the subtree of `node`, which
+  // covers the positions [begin, end).
   void collect(int node, int begin, int end, int first, int last) const;
   void take(int node, int begin, int end, int first, int last, Range taken);
 

@@ -34,8 +34,8 @@ GradientSums::GradientSums(const Graph& graph, const Plan& plan, const ParamStor
     if (std::ssize(uses) <= u.use) uses.resize(u.use + 1);
     const Part part = summed_part(store, u.parameter);
     first_[u.parameter] = part.begin;
-    // A rank's shards over several runs are one branch of the tree, so the sums of ranks stay separate until
-    // the last run.
+    // Sharded experts: the shards of one rank over all graph runs of a step form one subtree, so keep a sum per
+    // rank until the last run.
     const int ranks = store.deals(u.parameter) && runs_ > 1 ? store.experts()->ranks() : 1;
     if (ranks > 1) strides_[u.parameter] = part.size();
     book(uses[u.use], store.parameters().at(u.parameter), part.size() * ranks, node.gradient_rows(u.input),

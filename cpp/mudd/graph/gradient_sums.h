@@ -1,6 +1,6 @@
-// The sums of parameter gradients over the runs of a step: per use of a parameter a binary counter of sums
-// (contracts 2), each a whole buffer or the rows of a table that runs have touched. The last level of every use,
-// the total, is in one flat buffer, in the order in which the uses become final.
+// The sums of parameter gradients over the graph runs of a step. Each use of a parameter has a binary counter of
+// sums (contracts 2). A sum is a whole buffer, or only the rows of a table that graph runs have read. The last
+// level of every use, the total, is in one flat buffer, in the order in which the uses become final.
 //
 // If the store is sharded, the flat buffer has the gradients of one run only, bucket by bucket. Processes sum from
 // it, and backward reuses its memory. The sums over runs then contain only the rank's slices.

@@ -39,8 +39,8 @@ void ImmediateCall::check_tokens() const {
   for (size_t i = 0; i < inputs_.size(); ++i)
     check(node_->weight_like(static_cast<int>(i)) || inputs_[i].shape.empty() ||
               inputs_[i].rows() % shards_.samples() == 0,
-          node_->op(), "input ", i, ": expected a multiple of ", shards_.samples(), " rows (shards), got ",
-          inputs_[i].text());
+          node_->op(), "input ", i, ": expected rows divisible by the number of samples (", shards_.samples(),
+          "), got ", inputs_[i].text());
 }
 
 Run ImmediateCall::bind(const std::vector<Tensor>& in, const std::vector<Tensor>& out) {

@@ -19,7 +19,7 @@ namespace mudd {
 struct PlanOptions {
   bool reuse = true;       // false: every buffer keeps separate memory (for debugging)
   bool recompute = false;  // run cheap nodes again in backward instead of keeping their results
-  int64_t shift = 0;       // offset of every buffer in bytes (multiple of 8, as doubles need; for tests)
+  int64_t shift = 0;  // for tests: bytes to add to each buffer's offset, a multiple of 8 (alignment of doubles)
 };
 
 // The content of a buffer: a scratch buffer may also be an fp32 copy of a bf16 value.

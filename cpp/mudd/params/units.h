@@ -13,7 +13,7 @@ namespace mudd {
 constexpr int64_t kUnitElements = 4096;
 constexpr int64_t kUnitRows = 64;
 
-// Return the first border after element `at` of the parameter; its size ends the last unit. Each matrix of a
+// Return the end of the unit that contains element `at`; the last unit ends with the parameter. Each matrix of a
 // stack is split separately if it has whole blocks. whole_matrices: never split a matrix.
 int64_t next_border(const Parameter& parameter, int64_t at, bool whole_matrices);
 

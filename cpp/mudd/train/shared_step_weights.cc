@@ -12,7 +12,7 @@ bool SharedStep::finish_update(bool finite) {
   if (comm_.nodes() > 1) {
     send_weights();
     store.set_arrival(this);
-    if (store.packs().has_own()) settle();  // they are packed from whole masters
+    if (store.packs().has_own()) settle();  // own packed copies need all masters
   }
   return all_finite;
 }

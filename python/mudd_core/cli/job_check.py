@@ -125,4 +125,4 @@ def _when(said: str, rank: str) -> str:
     """Return the step and phase in a rank's last message, as ranks of other nodes received it; empty if unknown."""
     found = re.findall(_LAST_MESSAGE.format(rank), said)
     step, phase = max(((int(step), phase) for step, phase in found), default=(0, ""))
-    return f", after its message of step {step} ({phase})" if phase else ""
+    return f", last heard from in step {step} ({phase})" if phase else ""

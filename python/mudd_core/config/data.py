@@ -187,7 +187,9 @@ class DataConfig:
 class HubConfig:
     """The Hugging Face hub."""
 
-    online: bool = opt(False, "look up names over the network if they are not on this machine", free=True)
+    online: bool = opt(
+        False, "fetch data sets and tokenizers from the hub if they are not on this machine", free=True
+    )
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ class LogConfig:
 
     style: str = opt(
         "auto",
-        "program whose log lines and TensorBoard tags are written; auto = the program whose command "
-        "or file is used, else mudd_core",
+        "format of log lines and TensorBoard tags, named after a program; ours = mudd_core; auto = the program whose "
+        "command or config file is used, else ours",
         choices=("auto", "ours", *NAMES),
         free=True,
     )

@@ -61,7 +61,10 @@ def _unequal_targets(config: Sections, world: int) -> str:
     if config.loss.normalize != "micro_mean":
         return ""
     if config.train.batch_size % world:
-        return f"needs a train.batch_size that they divide, got {config.train.batch_size}; use loss.normalize=valid"
+        return (
+            f"needs a train.batch_size divisible by the number of ranks, got {config.train.batch_size}; "
+            "use loss.normalize=valid"
+        )
     if spec_of(config.data.pipeline).leaves_out:
         return (
             "needs the same number of targets in each micro-batch, and sequences of "

@@ -144,7 +144,10 @@ def named_in(words: Sequence[str], path: str) -> str:
 
 
 def in_asked_family(config: AnyConfig, name: str) -> AnyConfig:
-    """Return the config with a model of the family of a file, so that other arguments may set its fields."""
+    """Return the config with the family that FILE.py:NAME in `name` registers, so that arguments can set its fields.
+
+    Other names return the config unchanged.
+    """
     if split_name(name) is None:
         return config
     name_own(FAMILY, name)

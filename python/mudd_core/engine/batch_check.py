@@ -59,9 +59,10 @@ def checked_ids(tokens: npt.ArrayLike, name: str, config: ModelConfig) -> Int32:
             f"pass the last ones, ids[..., -{config.max_seq_len}:], or use a larger model.max_seq_len"
         )
     check_size(ids, "model", name)
-    high = int(ids.max())
-    if high >= config.vocab_size or (name != "targets" and int(ids.min()) < 0):
-        raise ValueError(f"[model] {name}: expected ids in [0, {config.vocab_size}), got up to {high}")
+    low, high = int(ids.min()), int(ids.max())
+    wrong = high if high >= config.vocab_size else low
+    if wrong >= config.vocab_size or (name != "targets" and wrong < 0):
+        raise ValueError(f"[model] {name}: expected ids in [0, {config.vocab_size}), got {wrong}")
     if name == "targets":  # every negative target means the same: ignored
         ids = np.maximum(ids, _INT32.min) if ids.dtype.kind == "i" else ids
     return np.ascontiguousarray(ids, dtype=np.int32)

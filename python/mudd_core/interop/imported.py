@@ -97,7 +97,7 @@ def base_source(run: RunFolder) -> str:
 
 
 def source_facts(folder: Path) -> JsonObject:
-    """Return a SHA-256 by name for each file of a folder that determines the model and its text.
+    """Return the SHA-256 of each file of a folder that determines the model, its tokenizer or its template, by name.
 
     It covers the file's name, its size, and its first and last bytes.
     """

@@ -78,8 +78,8 @@ def attention(q: Array, k: Array, v: Array, segments: Array | None = None, key_m
         window: keys that a query sees, itself included; 0: all. Values: at least 0.
         activation: function of the scores. Values: softmax, sqrelu, elu, norm_sqrelu, norm_elu.
         divisor: divisor of sqrelu and elu; 0: T. Values: at least 0.
-        eps: added to the sum of norm_sqrelu and norm_elu. Values: a number >= 0.
-        ring: a token after Tmax others replaces the oldest one in the cache.
+        eps: norm_sqrelu and norm_elu: added to the sum that divides the scores. Values: a number >= 0.
+        ring: if the cache has Tmax tokens, a new token replaces the oldest one.
         dropout: probability of dropping a score. Values: a number in [0, 1).
         purpose: key of the random draws."""
 @overload

@@ -51,7 +51,7 @@ class Resolved:
 
 
 def explained_key(resolved: Resolved, name: str) -> str:
-    """Return the fields that a key of the grammar (or a config field) sets, and the origin of their values."""
+    """Return a text about a config field, or about the fields that a key of the grammar sets, with their origins."""
     row = rows_of(resolved.grammar).get(name)
     key = None if row is None else Key(f"{row.fate}{f'; {row.text}' if row.text else ''}", row.fields)
     return explained(resolved.config, name, resolved.origins, key)

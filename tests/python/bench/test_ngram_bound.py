@@ -26,7 +26,10 @@ VOCAB, EOS = 120, 0
 
 
 def documents(seed: int, count: int) -> list[list[int]]:
-    """Return a skewed Markov text, one chain for every seed: counts from one to dozens, so all discounts apply."""
+    """Return documents of a skewed Markov chain, the same chain for all seeds.
+
+    Counts of n-grams range from one to dozens, so all discounts apply.
+    """
     skew = 0.8 / np.arange(1, VOCAB) ** 1.5
     table = np.random.default_rng(0).dirichlet(skew * 3.0, VOCAB)
     rng = np.random.default_rng(seed)

@@ -20,7 +20,7 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def here(given: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a copy of that folder, which is the current folder during the test."""
+    """Return a copy of the folder `given`. It is the current folder during the test."""
     shutil.copytree(given, tmp_path / "here")
     monkeypatch.chdir(tmp_path / "here")
     return tmp_path / "here"

@@ -105,7 +105,7 @@ def test_a_lost_rank_is_named_from_the_message_of_mpirun() -> None:
         heard.format(1, 4, "verdict") + heard.format(1, 5, "gather, mesh.fsdp") + heard.format(2, 6, "reduce")
     )
     assert (
-        "by a crash, after its message of step 5 (gather, mesh.fsdp); "
+        "by a crash, last heard from in step 5 (gather, mesh.fsdp); "
         in cause(137, others + LOST, (), nobody)[1]
     )
     assert "mpirun was killed" in cause(137, "", (), nobody)[1]

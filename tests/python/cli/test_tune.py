@@ -335,7 +335,7 @@ def test_an_export_by_our_own_names_keeps_the_adapters(
     command = [sys.executable, str(ROOT / "launch.py"), "export", "--workdir=runs/adapted", "--to=own"]
     done = subprocess.run([*command, "--system=own"], capture_output=True, text=True, timeout=120, cwd=given)
     assert done.returncode == 0, done.stderr
-    assert "for mc.load; read again, its weights are the run's" in done.stdout
+    assert "for mc.load; verified: these weights equal the run's weights" in done.stdout
     ids = np.arange(24)[None]
     kept, run = mc.load(given / "own"), mc.load(given / "runs" / "adapted").model
     assert kept.model.lora == run.lora is not None

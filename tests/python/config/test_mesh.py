@@ -207,7 +207,7 @@ def test_micro_means_of_unequally_many_targets_are_refused_at_the_start(
         "or one process"
     )
     uneven = ("loss.normalize=micro_mean", "train.batch_size=9", "train.logical_shards=4")
-    assert "needs a train.batch_size that they divide, got 9" in refusal(2, *uneven)
+    assert "needs a train.batch_size divisible by the number of ranks, got 9" in refusal(2, *uneven)
     config = mc.load_config("tiny.py", mean)  # with plain text all targets contribute to the loss
     assert mesh_of(config, 2).world == 2 and mesh_of(
         mc.load_config("tiny.py", [*mean, "data.pipeline=rows"]), 1

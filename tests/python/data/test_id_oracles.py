@@ -92,7 +92,7 @@ def test_records_of_the_pile(
 def test_a_buffer_gives_every_record_of_a_group_once(
     place: Any, counts: list[int], batch: int, group: int, epochs: int, buffer: int
 ) -> None:
-    """Check that the last group has the files that remain in data.epochs, and no further records."""
+    """Check that the last group has only the remaining files of the last epoch, and that no record follows."""
     names = itertools.count(1)
     files = [[[next(names)] for _ in range(count)] for count in counts]
     wanted = pile_oracle(files, 1, group, epochs)

@@ -221,7 +221,7 @@ def test_splits_are_those_of_the_hub(layout: str, of_dataset: bool, tmp_path: Pa
     everything = sorted(trained(replace(settings, split="all")))
     assert everything == sorted(TEXTS)
     if len(wanted) > 1 or layout == "others":
-        assert "by their names, train: " in found.notes[0] and "data.split=all" in found.notes[0]
+        assert "splits by file name: train: " in found.notes[0] and "data.split=all" in found.notes[0]
     if of_dataset and layout != "folders before files":  # its rule: folders named train, validation and test
         words = [
             f"data.dataset={folder}",

@@ -56,7 +56,8 @@ def test_every_gradient_equals_that_of_retain_grad(name: str, packed: bool) -> N
     largest = max(np.abs(want.gradients[key]).max() for key in params)
     for key, gradient in want.gradients.items():
         if name.startswith("tokenformer") and key.endswith(("attn.weights", "attn.heads")):
-            # For a query that sees no key, the norm of its slot scores is zero, at which Theta is not differentiable.
+            # A query that sees no key has slot scores of zero. The normalization divides by their norm, so its gradient
+            # is undefined there (docs/maths/tokenformer.md).
             alone = want.values[key.replace("heads", "weights")].sum(-1) == 0
             gradient[alone if key.endswith("weights") else alone[:, 0]] = 0
             found.gradients[key][alone if key.endswith("weights") else alone[:, 0]] = 0

@@ -232,7 +232,7 @@ def test_an_executor_needs_a_graph_of_its_own_and_the_store_it_was_recorded_for(
     other = _core.ParamStore()
     other.declare("w", (4, 5), role="matrix", fan_in=4, fan_out=5, init="ones")
     other.allocate()
-    with pytest.raises(ValueError, match="is not this store's"):
+    with pytest.raises(ValueError, match="expected the store of this graph"):
         _core.Executor(recorded()[1], other, losses=[loss], keep=[])
 
 

@@ -15,9 +15,9 @@ from test_expert_ranks import config_of
 EVEN = 2 * 16 * 2  # tokens for a rank of four: samples, tokens, choices
 # If the logits of a router are equal, all tokens choose experts 0 and 1.
 REFUSED = (
-    "[mesh] blocks.0.ffn:grouped_gemm: expert 0 was chosen 128 times, experts 0 to 1 of this rank 256 times in "
-    "all; it has memory for 128 (an even load is 64): set mesh.expert_room=4 or more, which reserves memory for "
-    "this multiple of an even load, or a smaller train.micro_batch_size"
+    "[mesh] blocks.0.ffn:grouped_gemm: this rank received 256 tokens for experts 0 to 1 (128 for expert 0) "
+    "but has memory for 128; an even load is 64. Set mesh.expert_room=4 (a multiple of an even load) or more, or a "
+    "smaller train.micro_batch_size"
 )
 
 

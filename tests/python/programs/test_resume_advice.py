@@ -24,7 +24,7 @@ def maxtext(folder: Path) -> tuple[list[str], str]:
 
 
 def mu_transformer(folder: Path) -> tuple[list[str], str]:
-    """Return a command of mu-Transformer's document on plain text, and an argument that changes its run."""
+    """Return a command of mu-Transformer's document, with plain text as data, and an argument that blocks a resume."""
     write_lines(folder / "text.jsonl", [f"document {i} " * 12 for i in range(80)])
     data = "data.path=text.jsonl data.tokenizer=bytes data.cache_dir=cache"
     sizes = " ".join(f"--config.{word}" for word in OF_MU_TRANSFORMER.split())

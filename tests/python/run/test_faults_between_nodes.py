@@ -66,7 +66,7 @@ def test_a_killed_rank_of_another_node_is_named_with_its_last_message(
     assert process.wait(20) == 137, run.tail
     assert time.monotonic() - killed < 5
     said = re.findall(
-        r"^\[launch\] rank 1 on \S+ was ended by SIGKILL .*, after its message of step \d+ "
+        r"^\[launch\] rank 1 on \S+ was ended by SIGKILL .*, last heard from in step \d+ "
         r"\((?:verdict|(?:reduce|gather), mesh\.fsdp)\);",
         run.output,
         re.MULTILINE,

@@ -58,7 +58,7 @@ def test_a_list_of_steps_that_is_none_is_refused(text: str) -> None:
 
 
 class Scripted(FakeEngine):
-    """An engine with these validation losses by step, which records the validated steps."""
+    """An engine whose validation loss depends on the number of updates so far."""
 
     def evaluate(self, batch: Any) -> tuple[float, int, int]:
         loss = {4: 3.0, 8: 2.0, 12: 2.5, 16: 1.5, 20: 1.75}[len(self.batches)]

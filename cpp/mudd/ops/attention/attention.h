@@ -69,7 +69,7 @@ struct AttentionSlice {
   Dropout drop;          // of the probabilities; `sample` is the index of this sample
   int64_t first_head = 0;
 
-  // Return the dropout block of four keys: head and key together (at most 2^12 heads, 2^22 keys).
+  // Return the Philox counter word of four keys of a head: the head in the upper 12 bits, key / 4 in the lower 20.
   uint32_t draw_block(int64_t head, int64_t key) const {
     return static_cast<uint32_t>((first_head + head) << 20 | key / 4);
   }

@@ -100,9 +100,9 @@ inline void mask_grad(const AttentionSlice& s, int64_t t0, int64_t rows, int64_t
   }
 }
 
-// The matmul operands of a backward tile: operands that a matmul sums along their rows (q, dout, ds_rows),
-// transposed operands (kt, vt), and operands that it sums across rows (q_pairs, dout_pairs, keys, p_pairs,
-// ds_pairs). In fp32, rows, pairs and scores share memory.
+// The matmul operands of a backward tile. A matmul reduces q, dout and ds_rows along their rows, and q_pairs,
+// dout_pairs, keys, p_pairs and ds_pairs across rows; kt and vt are transposed. In fp32, q_pairs, dout_pairs,
+// p_pairs, ds_pairs and ds_rows are the memory of q, dout, p and ds.
 template <class U>
 struct GradScratch {
   float *q, *dout, *q_pairs, *dout_pairs, *kv_rows, *kt, *vt, *keys, *p, *ds, *p_pairs, *ds_pairs, *ds_rows, *dk,

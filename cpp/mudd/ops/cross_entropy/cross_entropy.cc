@@ -18,7 +18,7 @@ std::span<const KernelRow<CrossEntropyKernels>> cross_entropy_rows() {
 namespace {
 
 constexpr int64_t kDefaultBudget = 16ll << 20;
-constexpr int64_t kStripeMultiple = 64;  // of the rows of a stripe: whole panels of every level
+constexpr int64_t kStripeMultiple = 64;  // rows of a stripe are a multiple of this: whole panels
 
 int64_t largest_shard(const Shards& shards, int64_t rows) {
   int64_t most = 0;

@@ -15,12 +15,11 @@ namespace {
   const int64_t first = group.me() * owner.n_experts;
   const double even = static_cast<double>(home.slots), rows = static_cast<double>(owner.rows());
   std::ostringstream text;
-  text << "expert " << first + busiest << " was chosen " << owner.end(busiest) - owner.begin(busiest)
-       << " times, experts " << first << " to " << first + owner.n_experts - 1 << " of this rank " << owner.rows()
-       << " times in all; it has memory for " << most << " (an even load is " << home.slots
-       << "): set mesh.expert_room=" << std::ceil(10 * rows / even) / 10
-       << " or more, which reserves memory for this multiple of an even load, or a "
-       << "smaller train.micro_batch_size";
+  text << "this rank received " << owner.rows() << " tokens for experts " << first << " to "
+       << first + owner.n_experts - 1 << " (" << owner.end(busiest) - owner.begin(busiest) << " for expert "
+       << first + busiest << ") but has memory for " << most << "; an even load is " << home.slots
+       << ". Set mesh.expert_room=" << std::ceil(10 * rows / even) / 10
+       << " (a multiple of an even load) or more, or a smaller train.micro_batch_size";
   throw RoomError(text.str());
 }
 

@@ -75,11 +75,11 @@ def losses_text(losses: Sequence[float]) -> str:
     """Return the first and the last held-out loss; empty for less than two. losses: of all validations."""
     if len(losses) < 2:
         return ""
-    return f"\nheld-out loss: {losses[0]:.4f} before, {losses[-1]:.4f} after (nats for each counted token)"
+    return f"\nheld-out loss: {losses[0]:.4f} before, {losses[-1]:.4f} after (nats per target token)"
 
 
 def held_out_losses(run: RunFolder) -> list[float]:
-    """Return the losses on the held-out examples, in nats for each counted token."""
+    """Return the losses on the held-out examples, in nats per target token that contributes to the loss."""
     return [row["val_loss"] for row in rows_of(run) if row.get("val_loss") is not None]
 
 

@@ -33,7 +33,7 @@ _TOKENS_AT_ONCE = 2048  # tokens per graph run
 _RATES = {"lora": 2e-4, "full": 2e-5}
 _WHY_RATE = {
     "lora": "the usual learning rate of LoRA, ten times the rate of full fine-tuning",
-    "full": "small against the weights, so that the base keeps what it knows",
+    "full": "a low rate changes the weights little, so that the base keeps what it knows",
 }
 
 

@@ -29,7 +29,7 @@ from mudd_core.run.store.run_folder import RunFolder
 class Tuned:
     """The result of mc.tune. run: for run.generate and mc.export. summary: of the training.
 
-    choices: a line for each chosen field, with the reason. losses: of all validations, in nats for each counted token;
+    choices: a line for each chosen field, with the reason. losses: of all validations, in nats per target token;
     the first is of the base. answers: to a few held-out prompts, before and after; empty if the run was stopped.
     of_training: no example is held out, so these prompts are of the training data.
     """

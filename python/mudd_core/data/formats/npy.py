@@ -34,7 +34,7 @@ def header_of(file: BoundedFile) -> NpyHeader:
     wide = 4 if head[6] > 1 else 2
     length = int.from_bytes(file.read(8, wide, "the length of the header"), "little")
     if length > _LONGEST_HEADER:
-        raise file.fault(8, f"a header of {length} bytes")
+        raise file.fault(8, f"expected a header of at most {_LONGEST_HEADER} bytes, got {length}")
     offset = 8 + wide + length
     text = file.read(8 + wide, length, "the header").decode("latin-1")
     kind, order, sizes = _KIND.search(text), _ORDER.search(text), _SHAPE.search(text)

@@ -189,7 +189,7 @@ def _note_of(splits: _Splits, settings: DataConfig, valid: tuple[Path, ...]) -> 
         parts.append(f"validation: {len(splits.valid):,} files for validation")
     if left:
         parts.append(f"left out: {shown(left, folders_in(settings.path))}")
-    return [f"by their names, {'; '.join(parts)} ({TAKES_ALL})"]
+    return [f"splits by file name: {'; '.join(parts)} ({TAKES_ALL})"]
 
 
 def _of_pile(settings: DataConfig, files: tuple[Path, ...]) -> tuple[tuple[Path, ...], list[str]]:

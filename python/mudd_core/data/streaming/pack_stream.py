@@ -124,7 +124,7 @@ class PackStream:
         return self._fill(rows)
 
     def cursor(self) -> Cursor:
-        """Return the turn of the next batch, and the position of the first document for each of the following turns."""
+        """Return the next turn, and the position of the next document of each stream, in the order of their turns."""
         places = [stream.place for stream in self._streams]
         turns = range(self._turn, self._turn + self._workers)
         found = made(

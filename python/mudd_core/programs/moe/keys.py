@@ -135,7 +135,7 @@ _TRAINING = (
         "sched.max_steps",
         10,
         "optim.schedule_steps",
-        text="length of the schedule; 0 (= train.steps) if it equals max_steps",
+        text="steps of the schedule; if equal to max_steps, optim.schedule_steps is 0 (= train.steps)",
         convert=values.schedule_length,
     ),
     mapped(

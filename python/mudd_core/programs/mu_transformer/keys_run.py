@@ -35,7 +35,7 @@ _UPDATES = (
     "n_warmup_step",
     "n_print_step",
     "n_save_step",
-)  # the original counts batches, not sequences
+)  # the original counts micro-batches; an update has grad_acc_steps of them
 _OLD_NAMES = (OLD_RATE, "seed", "act_name", "act_square")
 # The columns of sweep.tsv and their keys.
 _COLUMNS = {

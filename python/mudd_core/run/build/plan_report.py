@@ -263,7 +263,7 @@ def _mesh_lines(
         return lines
     if (found := plan.nearest(have)) is None:
         return lines + _indented(
-            f"{_NO_FIT} on any mesh of this batch: {plan.advice(kinds, have(plan.place))}"
+            f"{_NO_FIT} on any mesh with this train.batch_size: {plan.advice(kinds, have(plan.place))}"
         )
     return lines + _mesh_that_fits(found, command, f"{_NO_FIT}; the nearest mesh that fits is")
 

@@ -91,7 +91,7 @@ def of_text(config: Config, text: Prepared) -> list[str]:
         and text.vocab_size < config.data.vocab_size
     ):
         found.append(
-            f"[data.vocab_size] the text is too small for {config.data.vocab_size:,} tokens; its vocabulary has "
-            f"{text.vocab_size:,}"
+            f"[data.vocab_size] expected a vocabulary of {config.data.vocab_size:,} tokens, got {text.vocab_size:,}: "
+            "the text is too small for a larger BPE vocabulary"
         )
     return found

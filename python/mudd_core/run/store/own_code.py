@@ -62,7 +62,7 @@ def remember(run_id: str, hashes: Mapping[str, str]) -> str:
     if not hashes or known_hashes(run_id) == hashes:
         return ""
     if (file := _file(run_id)) is None:
-        return "there is no home folder"
+        return "there is no home folder for the hash of your code; set HOME"
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         _core.replace_file(str(file), (json.dumps(dict(hashes)) + "\n").encode())

@@ -15,7 +15,8 @@ from mudd_core.tools.bakeoff.result import MeanPoint, ModelResult, Result
 MEASURES = {"val_bits_per_byte": "Bits per byte, held-out text", "loss": "Training loss (nats per token)"}
 UNITS = {"val_bits_per_byte": "bits per byte", "loss": "nats per token"}
 ACROSS = ("tokens", "FLOPs", "seconds")
-_FALL = 4  # times the distance from minimum to median; higher values are drawn at the edge of the chart
+# The loss axis ends at minimum + 4 (median - minimum); higher values are drawn at its edge.
+_FALL = 4
 
 
 def claim(result: Result) -> str:

@@ -94,7 +94,7 @@ def _own(out: Export, held: Held) -> Outcome:
     digest, folder = final_hash(weight_parts(model.store, model.store.names()), model.comm), out.asked.folder
 
     def write() -> tuple[str, float]:
-        text = f"{_write_own(out, model, cut, digest)}; read again, its weights are the run's"
+        text = f"{_write_own(out, model, cut, digest)}; verified: these weights equal the run's weights"
         try:
             if ranks.world > 1:
                 read_model(folder)  # read_model compares the hash

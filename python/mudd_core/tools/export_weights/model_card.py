@@ -81,7 +81,7 @@ def _losses(run: RunFolder, step: int) -> str:
     if held:
         before = f"{held[0]:.4f} before, " if len(held) > 1 else ""
         texts.append(f"held-out {before}{held[-1]:.4f} after")
-    return f"{'; '.join(texts)} (nats for each counted token)" if texts else ""
+    return f"{'; '.join(texts)} (nats per target token)" if texts else ""
 
 
 def _numbers(rows: Sequence[Row], name: str) -> list[float]:

@@ -37,7 +37,8 @@ def surely_routed(model: Model) -> Bool | None:
     """
     experts, ids = mixture_of(model.config), probe_ids(model.config)
     if experts is None or experts.capacity_factor > 0 or model.comm is not None:
-        return None  # a full expert passes tokens on, and a sharded model has no router logits for all tokens
+        # A full expert drops tokens, and each rank captures only the router logits of its own tokens.
+        return None
     sure = np.ones(ids.shape, np.bool_)
     for logits in model.capture(ids, "*.router.logits").values():
         ranked = np.sort(logits, axis=-1)

@@ -167,8 +167,10 @@ def report(members: Sequence[Config], found: Coordinates, learned: Wider | None,
             + ", ".join(f"{loss:.4f} ({width})" for width, loss in zip(learned.widths, final, strict=True))
         )
     for narrow, wide, step, excess, allowed in worse[:_SHOWN]:
-        told = f"two standard errors {allowed:.4f}"
-        print(f"  FAIL width {wide} is {excess:.4f} above width {narrow} at step {step}, {told}")
+        expected = f"expected at most {allowed:.4f} (two standard errors)"
+        print(
+            f"  FAIL step {step}: the loss of width {wide} is {excess:.4f} above width {narrow}; {expected}"
+        )
     if len(worse) > _SHOWN:
         print(f"  ... and {len(worse) - _SHOWN} more")
     for path in write(found, learned, out):
