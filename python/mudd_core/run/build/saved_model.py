@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from mudd_core import _core
 from mudd_core.base.errors import FormatError, UserError
+from mudd_core.base.show.waiting import waiting
 from mudd_core.base.types import JsonObject
 from mudd_core.checkpoint import Checkpoint
 from mudd_core.config import Config
@@ -113,13 +114,14 @@ def model_of_run(
         lora=lora_of(config),
         lent=found_in.lent(shape, config) if ranks.world == 1 else None,
     )
-    base = load_base(config, model, folder) if adapted else None
-    ranks.barrier()
-    found = _read_weights(model, checkpoints, run_id_of(folder, facts), step, ranks)
-    if base is not None:
-        require_base(base, found.state, found.path)
-        base.settle(model, fresh=False)
+    with waiting(f"reading the weights of {folder}", shown=ranks.first):
+        base = load_base(config, model, folder) if adapted else None
         ranks.barrier()
+        found = _read_weights(model, checkpoints, run_id_of(folder, facts), step, ranks)
+        if base is not None:
+            require_base(base, found.state, found.path)
+            base.settle(model, fresh=False)
+            ranks.barrier()
     if ranks.first:
         for passed in found.passed_over:
             print(f"warning: {passed}", file=sys.stderr)

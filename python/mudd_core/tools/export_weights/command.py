@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from mudd_core.base.errors import FormatError
+from mudd_core.base.show.waiting import waiting
 from mudd_core.checkpoint import final_hash
 from mudd_core.checkpoint.manifest import Manifest
 from mudd_core.checkpoint.manifest_reader import read_manifest
@@ -76,7 +77,8 @@ def export_run(words: Sequence[str], ranks: Ranks) -> Outcome:
     size = 4 * model.n_parameters  # bytes of the folder; ranks of other nodes wait until it is written
     watch = reader_watch(ranks, config, model.n_parameters)
     del model
-    with watch.over(), watch.saving(found, size):
+    line = waiting(f"exporting the weights of {run}", shown=ranks.first)
+    with line, watch.over(), watch.saving(found, size):
         out = Export(asked, config, run, found, ranks, weights, is_cut, lambda: watch.phase("save", found))
         if asked.args.adapter:
             return out.adapter(held, base)

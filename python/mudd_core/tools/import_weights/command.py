@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from mudd_core.base.errors import SaveError, UserError
 from mudd_core.base.paths import local
 from mudd_core.base.regular_files import read_bytes
+from mudd_core.base.show.waiting import waiting
 from mudd_core.base.surroundings import typed_program
 from mudd_core.base.types import JsonObject
 from mudd_core.checkpoint import StatePart
@@ -61,7 +62,7 @@ def main(words: Sequence[str], *, is_base: bool = False) -> int:
     from mudd_core.engine.model import Model
     from mudd_core.tools.import_weights.start import first_parts, fits, narrow_kind
 
-    with warnings.catch_warnings(), interop.what_fits():
+    with waiting(f"reading {source}"), warnings.catch_warnings(), interop.what_fits():
         warnings.simplefilter("ignore")  # the warning about other tools' files does not apply to an import
         theirs = interop.read_original(args.system, settings, source)
         config = _config(args.system, theirs, workdir, rest)
@@ -79,7 +80,8 @@ def main(words: Sequence[str], *, is_base: bool = False) -> int:
     kept = {}
     if args.system == "hf":
         kept = imported_files(source, settings, tokenizer=own)
-    _save(config, first_parts(config, weights, found), run, tokenizer, kept)
+    with waiting(f"writing the weights to {run}"):
+        _save(config, first_parts(config, weights, found), run, tokenizer, kept)
     _say_imported(config, theirs, run, model.n_parameters)
     return 0
 
