@@ -30,7 +30,7 @@ WRONG = {
     'mc.plan("tiny.py", ranks="2")': 'incompatible type "str"; expected "int"',
     'mc.plan("tiny.py").peak': '"Plan" has no attribute "peak"',
     "mc.compare(1)": 'incompatible type "int"',
-    'mc.export("a", "b", "adaptor")': "Literal['merged', 'adapter']",
+    'mc.export("a", "b", "adaptor")': "Literal['merged', 'adapter', 'gguf', 'gguf_adapter']",
     'mc.tune("a", "b")': 'Missing positional argument "workdir"',
     'mc.tune("a", "b", "c", lora_r=8)': 'Unexpected keyword argument "lora_r" for "tune"',
     'mc.tune("a", "b", "c", model_n_layer=8)': 'Unexpected keyword argument "model_n_layer"',

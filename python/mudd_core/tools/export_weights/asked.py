@@ -11,6 +11,7 @@ from pathlib import Path
 from mudd_core.base.errors import UserError
 from mudd_core.base.paths import local
 from mudd_core.base.regular_files import read_bytes
+from mudd_core.checkpoint.gguf_file import STORED
 from mudd_core.config import Config, apply_overrides, split_words
 from mudd_core.config.arguments import argument
 from mudd_core.config.tool_arguments import ToolArguments, whole_number
@@ -20,6 +21,7 @@ from mudd_core.run.store.own_code import check_saved
 from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.run.store.saved_run import named_run, run_and_step
 from mudd_core.tools.export_weights.folder import OWN
+from mudd_core.tools.export_weights.gguf_place import SUFFIX, GgufPlace, is_exported_file
 from mudd_core.tools.export_weights.model_card import NAME as CARD
 from mudd_core.tools.export_weights.model_card import WRITTEN
 
@@ -47,7 +49,10 @@ class Asked:
         if not (args.config or args.workdir):
             parser.require("RUN")
         folder = local(args.to, "[export] --to")
-        require_place(folder, force=args.force)
+        if args.gguf and folder.suffix == SUFFIX:
+            _require_file(folder, force=args.force)
+        else:
+            require_place(folder, force=args.force)
         if args.workdir:
             args.workdir, step = run_and_step(args.workdir)
             args.step = step if args.step is None else args.step
@@ -81,6 +86,26 @@ class Asked:
             )
         if args.base and not args.adapter:
             raise UserError("[export] --base: expected --adapter with it, got none; leave --base out")
+        if args.type and not args.gguf:
+            raise UserError(
+                f"[export] --type: expected --gguf with it, got none; leave --type={args.type} out"
+            )
+        if args.gguf and args.system not in (None, "hf"):
+            raise UserError(
+                f"[export] --gguf: llama.cpp only has models of transformers; leave --system={args.system} out"
+            )
+
+
+def _require_file(file: Path, *, force: bool) -> None:
+    """Raise UserError for a file or its Modelfile that exist, unless they are exports and `force` is true."""
+    for one in (file, GgufPlace(file).modelfile):
+        if one.exists() and not is_exported_file(one):
+            raise UserError(f"[export] --to: expected a new file or an export, got {one}; give another --to")
+        if one.exists() and not force:
+            raise UserError(
+                f"[export] --to: expected a new file, got the export {one}; add --force to replace it, or give "
+                "another --to"
+            )
 
 
 def require_place(folder: Path, *, force: bool) -> None:
@@ -126,6 +151,17 @@ def _parser() -> ToolArguments:
         "--merged",
         action="store_true",
         help="add the adapters to the base and write the whole model (the default)",
+    )
+    p.add_argument(
+        "--gguf",
+        action="store_true",
+        help="write a GGUF file for llama.cpp and a Modelfile for Ollama; --to is a folder or FILE.gguf",
+    )
+    p.add_argument(
+        "--type",
+        choices=(*STORED,),
+        metavar="NAME",
+        help=f"of --gguf, type of matrices: {', '.join(STORED)}; default f16",
     )
     p.add_argument(
         "--base",

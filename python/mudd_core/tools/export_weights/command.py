@@ -28,6 +28,7 @@ from mudd_core.tools.export_weights.adapter import base_name
 from mudd_core.tools.export_weights.asked import Asked
 from mudd_core.tools.export_weights.folder import OWN, systems_of
 from mudd_core.tools.export_weights.forms import Export, Outcome, run_tokenizer
+from mudd_core.tools.export_weights.gguf import GgufPlan, export_gguf
 from mudd_core.tools.export_weights.held_model import Held
 from mudd_core.tools.export_weights.probe import difference, probe_logits
 
@@ -66,6 +67,7 @@ def export_run(words: Sequence[str], ranks: Ranks) -> Outcome:
     hold_machine(ranks, config)
     systems = (asked.args.system,) if asked.args.system else systems_of(config)
     own = systems == (OWN,)
+    plan = ranks.together(lambda: GgufPlan.of(asked, config, run)) if asked.args.gguf else None
     base = ranks.together(lambda: base_name(asked.args.base, run, config) if asked.args.adapter else "")
     step = ranks.together(lambda: step_asked(asked.args.step, run, "[export] --step"))
     precision = config.train.precision if own else "fp32"
@@ -80,6 +82,8 @@ def export_run(words: Sequence[str], ranks: Ranks) -> Outcome:
     line = waiting(f"exporting the weights of {run}", shown=ranks.first)
     with line, watch.over(), watch.saving(found, size):
         out = Export(asked, config, run, found, ranks, weights, is_cut, lambda: watch.phase("save", found))
+        if plan is not None:
+            return export_gguf(out, held, plan, base)
         if asked.args.adapter:
             return out.adapter(held, base)
         if own:

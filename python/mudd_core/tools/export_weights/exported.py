@@ -16,7 +16,14 @@ from mudd_core.run.opened.run import Run, folder_named_by
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.tools.export_weights.command import export_run
 
-Form = Literal["merged", "adapter"]
+Form = Literal["merged", "adapter", "gguf", "gguf_adapter"]
+Type = Literal["f32", "f16", "bf16", "q8_0"]
+_OPTIONS: dict[Form, list[str]] = {
+    "merged": ["--merged"],
+    "adapter": ["--adapter"],
+    "gguf": ["--gguf"],
+    "gguf_adapter": ["--gguf", "--adapter"],
+}
 _NAMES = {
     "[workdir] path:": "[export] run:",
     "[workdir]": "[export] run:",
@@ -24,6 +31,8 @@ _NAMES = {
     "--to": "folder",
     "--merged": 'form="merged"',
     "--adapter": 'form="adapter"',
+    "--gguf": 'form="gguf"',
+    "--type": "type",
     "--force": "force=True",
 }
 
@@ -64,6 +73,7 @@ def export(
     step: int | Literal["best"] | None = None,
     base: str | Path | None = None,
     tokenizer: str | Path | None = None,
+    type: Type | None = None,
     shard_mb: int = 4096,
     force: bool = False,
     trust_code: bool = False,
@@ -72,7 +82,8 @@ def export(
 
     The folder is loaded again: its logits equal the run's, or it is removed. folder: the folder to create.
     form: for a run of adapters, "merged" writes the whole model (the default), "adapter" only the adapters, in PEFT's
-    format.
+    format; "gguf" writes the whole model as GGUF for llama.cpp and Ollama, "gguf_adapter" the adapters, and `folder`
+    may be FILE.gguf. type: of the matrices in GGUF; None is f16.
     system: "hf" for transformers, another program of mc.interop.systems(), or "own" for mc.load; None is hf, or the
     program of the family. step: the step of the checkpoint; None for the newest, "best" for the lowest validation loss.
     base: name of the base in an adapter's settings; None is the folder that was tuned. tokenizer: one to write instead
@@ -82,13 +93,13 @@ def export(
     Raise UserError for a folder that exists, and for a form that the run or the program does not support. Raise
     RuntimeError if the logits differ.
     """
-    if form is not None and form not in get_args(Form):
-        hint = nearest(form, get_args(Form)) if isinstance(form, str) else ""
-        raise UserError(f"[export] form: expected merged, adapter or None, got {form!r}{hint}")
+    _require_one_of("form", form, get_args(Form))
+    _require_one_of("type", type, get_args(Type))
     for name, value in (("force", force), ("trust_code", trust_code)):
         require_flag("export", name, value)
     words = [f"--workdir={_path('run', run)}", f"--to={_path('folder', folder)}"]
-    words += [f"--{form}"] if form else []
+    words += _OPTIONS[form] if form else []
+    words += [f"--type={type}"] if type else []
     words += [] if system is None else [f"--system={_path('system', system)}"]
     words += [] if step is None else [f"--step={step_or_best('export', step)}"]
     words += [] if base is None else [f"--base={_path('base', base)}"]
@@ -101,6 +112,12 @@ def export(
     if outcome.differs:
         raise RuntimeError(outcome.text)
     return Exported(Path(folder), outcome.system, outcome.step, outcome.text, outcome.loading)
+
+
+def _require_one_of(name: str, value: str | None, known: tuple[str, ...]) -> None:
+    if value is not None and value not in known:
+        hint = nearest(value, known) if isinstance(value, str) else ""
+        raise UserError(f"[export] {name}: expected {', '.join(known)} or None, got {value!r}{hint}")
 
 
 def _path(name: str, value: str | Path | Run) -> str:

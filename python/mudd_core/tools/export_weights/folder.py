@@ -86,26 +86,20 @@ def _exported(
 
 
 def _of_hugging_face(
-    settings: JsonObject,
-    model: Model,
-    tokenizer: Tokenizer | None,
-    came: RunFolder,
-    *,
-    kept: bool,
-    typed: bool,
+    settings: JsonObject, model: ModelConfig, beside: Beside
 ) -> tuple[JsonObject, dict[str, bytes]]:
-    """Return config.json and the tokenizer's files: the imported files if they still fit, else new ones.
-
-    came: the run that has the imported files. kept: the run's own tokenizer is exported. typed: the weights have the
-    types of the imported files.
-    """
-    theirs, files = imported_settings(came, model.config), imported_tokenizer(came) if kept else {}
+    """Return config.json and the tokenizer's files: the imported files if they still fit, else new ones."""
+    theirs, files = (
+        imported_settings(beside.came, model),
+        imported_tokenizer(beside.came) if beside.kept else {},
+    )
+    tokenizer = beside.tokenizer
     if theirs is not None:
-        settings = theirs if typed else of_type(theirs, "float32")
+        settings = theirs if beside.kinds else of_type(theirs, "float32")
     if tokenizer is None or (files and theirs is not None and "generation_config.json" in files):
         return settings, files
     ids = {} if files and theirs is not None else special_ids(tokenizer)
-    made = {} if files else tokenizer_files(tokenizer, model.config.max_seq_len)
+    made = {} if files else tokenizer_files(tokenizer, model.max_seq_len)
     return {**settings, **ids}, {"generation_config.json": _generation(tokenizer), **made, **files}
 
 
@@ -142,6 +136,14 @@ def carried_files(beside: Beside, model: ModelConfig) -> dict[str, bytes]:
     return _as_trained(files, beside)
 
 
+def hugging_face_files(
+    settings: JsonObject, model: ModelConfig, beside: Beside
+) -> tuple[JsonObject, dict[str, bytes]]:
+    """Return config.json and the other files of a folder for transformers, with the trained chat template."""
+    settings, files = _of_hugging_face(settings, model, beside)
+    return settings, _as_trained(files, beside)
+
+
 def _as_trained(files: dict[str, bytes], beside: Beside) -> dict[str, bytes]:
     """Return the tokenizer's files with the template that the run was trained with."""
     return files if beside.tokenizer is None else with_trained(files, beside.trained, beside.tokenizer.eos_id)
@@ -164,10 +166,7 @@ def write_theirs(
     system, settings, weights = first_exported(systems, model, cut)
     tokenizer, kinds = beside.tokenizer, beside.kinds
     if system == "hf":
-        settings, files = _of_hugging_face(
-            settings, model, tokenizer, beside.came, kept=beside.kept, typed=bool(kinds)
-        )
-        files = _as_trained(files, beside)
+        settings, files = hugging_face_files(settings, model.config, beside)
     else:
         files = {} if tokenizer is None else tokenizer_files(tokenizer, model.config.max_seq_len)
     later = {

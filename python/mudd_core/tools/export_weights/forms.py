@@ -73,7 +73,7 @@ class Export:
     def adapter(self, held: Held, base: str) -> Outcome:
         """Export only the adapters, for PEFT. base: the name of their base."""
         shape = held.model.config
-        beside = self._beside(shape, {}, f"an adapter ({_lora_text(held.model)}) for PEFT", base)
+        beside = self.beside(shape, {}, f"an adapter ({_lora_text(held.model)}) for PEFT", base)
 
         def write() -> int:
             files = {**carried_files(beside, shape), CARD: beside.card}
@@ -88,13 +88,13 @@ class Export:
         if not far <= NEAR * largest:  # true for NaN too
             return self._differs(far, "peft")
         if not _is_there(base):
-            self._note(
+            self.note(
                 f"PEFT reads the base from {base}, which does not exist; name another base with --base=FOLDER"
             )
         elif self.asked.args.base is None and (
             changed := changed_since(RunFolder(self.run.base_folder), Path(base))
         ):
-            self._note(
+            self.note(
                 f"{', '.join(changed)} in {base} changed after the tuning started; the adapters "
                 "belong to the base as it was: name a copy of the old base with --base=FOLDER, or "
                 "use --merged"
@@ -119,7 +119,7 @@ class Export:
             self.ranks.together(lambda: take_weights(plain.model, rounded, self.alive))
             weights |= rounded
             moved, _ = difference(probe_logits(plain.model), want)
-            self._note(
+            self.note(
                 f"rounded once to {', '.join(narrow)}, as the base has it: logits move by at most {moved:.2g}"
             )
         return self.whole(plain, systems, weights, kinds)
@@ -141,7 +141,7 @@ class Export:
         """Export all weights with another program's names. weights: by mudd_core's names. kinds: as in write_theirs."""
         asked, base, shape = self.asked, base_source(self.run), held.model.config
         cut = weights if self.is_cut else None
-        beside = self._beside(shape, kinds, f"a model of the family {shape.family}", base)
+        beside = self.beside(shape, kinds, f"a model of the family {shape.family}", base)
         size = asked.args.shard_mb << 20
         system, tensors = self.ranks.from_first(
             lambda: write_theirs(
@@ -181,13 +181,14 @@ class Export:
             return far, largest
         far, largest = difference(got[sure], want[sure])
         if far <= NEAR * largest:
-            self._note(
+            self.note(
                 f"compared at {sure.sum()} of {sure.size} tokens: at or before the others, the "
                 "scores of two experts differ only by rounding, so either may be selected"
             )
         return far, largest
 
-    def _beside(self, model: ModelConfig, kinds: Mapping[str, str], kind: str, base: str) -> Beside:
+    def beside(self, model: ModelConfig, kinds: Mapping[str, str], kind: str, base: str) -> Beside:
+        """Return the files of the export. kinds: as in write_theirs. kind, base: as in model_card."""
         given, config, run = self.asked.args.tokenizer, self.config, self.run
         tokenizer = self.ranks.together(lambda: run_tokenizer(given, config, run, model.vocab_size))
         card = model_card(run, config, self.step, base, self.asked.words, kind)
@@ -201,7 +202,8 @@ class Export:
         text = f"[export] logits of {self.asked.folder} differ by {far:.3e}; it was removed"
         return Outcome(text, system, self.step, differs=True)
 
-    def _note(self, text: str) -> None:
+    def note(self, text: str) -> None:
+        """Print a note for the user."""
         if self.ranks.first:
             print(f"note: {text}", file=sys.stderr)
 

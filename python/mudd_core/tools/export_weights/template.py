@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from mudd_core.base.types import Json, JsonObject
 from mudd_core.data.chat.templates import TEMPLATE, TEMPLATES, TOOL_USE, ChatTemplate
@@ -64,13 +65,20 @@ def _take_template(files: dict[str, bytes], template: ChatTemplate) -> None:
 
 def _source(files: Mapping[str, bytes]) -> str | None:
     """Return the template in a tokenizer's files that transformers would use."""
+    return templates_in(files).get("default")
+
+
+def templates_in(files: Mapping[str, bytes]) -> dict[str, str]:
+    """Return the chat templates in a tokenizer's files by name; `default` is the usual one."""
     if TEMPLATE in files:
-        return files[TEMPLATE].decode("utf-8-sig", "replace")
-    value = _object(files[CONFIG]).get("chat_template")
+        more = {Path(name).stem: data for name, data in files.items() if name.startswith(f"{TEMPLATES}/")}
+        found = {"default": files[TEMPLATE], **more}
+        return {name: data.decode("utf-8-sig", "replace") for name, data in found.items()}
+    value = _object(files.get(CONFIG, b"{}")).get("chat_template")
     if isinstance(value, list):
         value = {str(one.get("name")): one.get("template") for one in value if isinstance(one, dict)}
-    value = value.get("default") if isinstance(value, dict) else value
-    return value if isinstance(value, str) else None
+    named = value if isinstance(value, dict) else {"default": value}
+    return {name: text for name, text in named.items() if isinstance(text, str)}
 
 
 def _object(data: bytes) -> JsonObject:
