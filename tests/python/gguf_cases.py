@@ -125,13 +125,16 @@ def write_tokenizer(folder: Path, kind: str) -> None:
         write_sentencepiece(folder)
         names = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
         config = {"tokenizer_class": "LlamaTokenizer", "legacy": False, "add_bos_token": True, **names}
+        config["chat_template"] = template("zephyr", marks=False)
+        (folder / "tokenizer_config.json").write_text(json.dumps(config))
+        transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(folder)  # writes tokenizer.json
     else:
         (folder / "tokenizer.json").write_bytes(byte_level(kind))
         names = {"bos_token": "<s>", "eos_token": "<|endoftext|>"}
         config = {"tokenizer_class": "PreTrainedTokenizerFast", **names}
         (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [0, 3]}))
-    config["chat_template"] = template("chatml" if kind != "llama" else "zephyr", marks=False)
-    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+        config["chat_template"] = template("chatml", marks=False)
+        (folder / "tokenizer_config.json").write_text(json.dumps(config))
 
 
 def make(name: str, folder: Path, scale: float = 0.15) -> None:

@@ -117,10 +117,18 @@ def run_tokenizer_folder(data: bytes, folder: Path) -> None:
 
 
 def run_sentencepiece(data: bytes, _folder: Path) -> None:
-    """Check a tokenizer.model: if its library loads it, ids are in the vocabulary and decode to text."""
-    from mudd_core.data.tokenizers.sentencepiece import SentencePieceTokenizer
+    """Check a tokenizer.model: if its library loads it, ids are in the vocabulary and decode to text.
 
+    The reader of its pieces finds as many as the library, or raises FormatError.
+    """
+    from mudd_core.data.tokenizers.sentencepiece import SentencePieceTokenizer
+    from mudd_core.data.tokenizers.sentencepiece_proto import read_model
+
+    pieces = None
+    with contextlib.suppress(FormatError):
+        pieces = len(read_model(data, "tokenizer.model").pieces)
     tokenizer = SentencePieceTokenizer(data, "tokenizer.model")
+    require(pieces in (None, tokenizer.vocab_size), "both readers find the same number of pieces")
     ids = tokenizer.encode("the river é\n\t x_1 = 2")
     require(all(0 <= i < tokenizer.vocab_size for i in ids), "ids are in the vocabulary")
     tokenizer.decode(range(min(tokenizer.vocab_size, 500)))

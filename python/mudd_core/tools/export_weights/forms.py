@@ -91,17 +91,23 @@ class Export:
             self.note(
                 f"PEFT reads the base from {base}, which does not exist; name another base with --base=FOLDER"
             )
-        elif self.asked.args.base is None and (
-            changed := changed_since(RunFolder(self.run.base_folder), Path(base))
+        else:
+            self.note_changes(base)
+        text = f"{tensors} tensors in {self.asked.folder}, adapters of {base} for PEFT; {_same(largest)}"
+        loads = self.loading("peft", "AutoPeftModelForCausalLM.from_pretrained({folder})")
+        return Outcome(text, "peft", self.step, loads)
+
+    def note_changes(self, base: str) -> None:
+        """Print a note if the base of the adapters has changed since the tuning."""
+        place = Path(base)
+        if self.asked.args.base is None and (
+            changed := changed_since(RunFolder(self.run.base_folder), place)
         ):
             self.note(
                 f"{', '.join(changed)} in {base} changed after the tuning started; the adapters "
                 "belong to the base as it was: name a copy of the old base with --base=FOLDER, or "
                 "use --merged"
             )
-        text = f"{tensors} tensors in {self.asked.folder}, adapters of {base} for PEFT; {_same(largest)}"
-        loads = self.loading("peft", "AutoPeftModelForCausalLM.from_pretrained({folder})")
-        return Outcome(text, "peft", self.step, loads)
 
     def merged(self, held: Held, systems: Sequence[str]) -> Outcome:
         """Export the whole model.

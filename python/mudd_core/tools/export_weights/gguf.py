@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.types import JsonObject
@@ -37,7 +39,7 @@ from mudd_core.tools.export_weights.asked import Asked
 from mudd_core.tools.export_weights.end_tokens import end_ids
 from mudd_core.tools.export_weights.folder import Beside, first_exported, hugging_face_files
 from mudd_core.tools.export_weights.forms import Export, Outcome, run_tokenizer
-from mudd_core.tools.export_weights.gguf_place import GgufPlace, modelfile
+from mudd_core.tools.export_weights.gguf_place import SUFFIX, GgufPlace, modelfile
 from mudd_core.tools.export_weights.held_model import Held
 from mudd_core.tools.export_weights.model_card import WRITTEN
 from mudd_core.tools.export_weights.template import templates_in
@@ -102,14 +104,10 @@ class GgufPlan:
 
 
 def _tokenizer(asked: Asked, config: Config, run: RunFolder, model: ModelConfig) -> Tokenizer:
-    found = run_tokenizer(asked.args.tokenizer, config, run, model.vocab_size)
+    # 0 in the config of a run whose tokenizer was trained for it
+    found = run_tokenizer(asked.args.tokenizer, config, run, model.vocab_size or sys.maxsize)
     if found is None:
         raise UserError(f"{_PLACE}: expected a run with a tokenizer, got one without; add --tokenizer=PATH")
-    if found.vocab_size > model.vocab_size:
-        raise UserError(
-            f"{_PLACE}: expected a tokenizer of at most the model's {model.vocab_size:,} ids, got "
-            f"{found.vocab_size:,}; add --tokenizer=PATH"
-        )
     return found
 
 
@@ -132,13 +130,23 @@ def export_gguf(out: Export, held: Held, plan: GgufPlan, base: str) -> Outcome:
         return _write_model(out, held, plan, place, stored, beside, weights if out.is_cut else None)
 
     tensors = out.ranks.from_first(write)
+    if base:
+        out.note_changes(base)
     name = place.to.stem if place.is_file else place.to.name
     text = (
         f"{tensors} tensors in {place.file} ({stored.name}) for llama.cpp; for Ollama: ollama create {name} -f "
         f"{place.modelfile}"
     )
-    load = f"import xllamacpp; p = xllamacpp.CommonParams(); p.model.path = {str(place.file)!r}; "
-    return Outcome(text, "llama.cpp", out.step, f"{load}model = xllamacpp.Server(p)")
+    return Outcome(text, "llama.cpp", out.step, _loading(place.file, base))
+
+
+def _loading(file: Path, base: str) -> str:
+    """Return the line of Python that loads a file. base: of an adapter, whose own GGUF file is needed."""
+    model = f"{Path(base).name}{SUFFIX}" if base else str(file)
+    load = f"import xllamacpp; p = xllamacpp.CommonParams(); p.model.path = {model!r}; "
+    if base:
+        load += f"p.lora_adapters = [xllamacpp.CommonAdapterLoraInfo({str(file)!r}, 1.0)]; "
+    return f"{load}model = xllamacpp.Server(p)"
 
 
 def _write_model(
@@ -153,6 +161,11 @@ def _write_model(
     """Write the whole model; return the number of tensors. cut: as in write_theirs."""
     model, vocabulary, tokenizer = held.model.config, plan.vocabulary, beside.tokenizer
     assert vocabulary is not None and tokenizer is not None
+    if len(vocabulary.pieces) > model.vocab_size:
+        raise UserError(
+            f"{_PLACE}: expected a tokenizer of at most the model's {model.vocab_size:,} ids, got "
+            f"{len(vocabulary.pieces):,}; add --tokenizer=PATH"
+        )
     _, settings, weights = first_exported(("hf",), held.model, cut)
     _, files = hugging_face_files(settings, model, beside)
     ends = end_ids(files, tokenizer, beside.trained)
@@ -168,7 +181,7 @@ def _write_model(
         tensors = model_tensors(plan.kind, settings, weights, stored, out.alive)
     template = _OF_OLLAMA.get(templates.get("default", ""), "")
     stops = [name_of(tokenizer, one) for one in ends] if templates else []
-    _write(place, fields, tensors, modelfile(place.file, template, stops), beside)
+    _write(place, fields, tensors, modelfile(place, template, stops), beside)
     return len(tensors)
 
 
@@ -185,7 +198,7 @@ def _write_adapter(
     with _what_llama_cpp_has():
         theirs = peft_tensors(held.model.config, plain)
         tensors = adapter_tensors(plan.kind, plan.settings, theirs, stored)
-    _write(place, fields, tensors, modelfile(place.file, "", [], base), beside)
+    _write(place, fields, tensors, modelfile(place, "", [], base), beside)
     return len(tensors)
 
 

@@ -79,14 +79,16 @@ def is_exported_file(file: Path) -> bool:
     return WRITTEN.encode() in head and (head.startswith(MAGIC) or file.name.endswith(_MODELFILE))
 
 
-def modelfile(file: Path, template: str, stops: list[str], base: str = "") -> bytes:
+def modelfile(place: GgufPlace, template: str, stops: list[str], base: str = "") -> bytes:
     """Return the Modelfile of a GGUF file. base: of an adapter.
 
     template: a template in Ollama's language; empty if Ollama has to find one. stops: strings that end an answer.
     """
-    source = f"./{file.name}"
-    lines = [f"# {file.name}, {WRITTEN}", f"# ollama create NAME -f {_MODELFILE}"]
-    lines += [f"FROM {base}", f"ADAPTER {source}"] if base else [f"FROM {source}"]
+    source = f"./{place.file.name}"
+    lines = [f"# {place.file.name}, {WRITTEN}", f"# ollama create NAME -f {place.modelfile.name}"]
+    if base:
+        lines += ["# FROM: the name of the base in Ollama, its GGUF file or its folder", f"FROM {base}"]
+    lines += [f"{'ADAPTER' if base else 'FROM'} {source}"]
     lines += [f'TEMPLATE """{template}"""'] if template else []
     # A Modelfile has no way to write these characters.
     lines += [f'PARAMETER stop "{stop}"' for stop in stops if not set(stop) & {'"', "\n"}]
