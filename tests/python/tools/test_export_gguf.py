@@ -216,6 +216,8 @@ def test_wrong_arguments_are_refused(llama: Path, tmp_path: Path) -> None:
         mc.export(llama, to, "gguf", type="q4_0")  # type: ignore[arg-type]
     with pytest.raises(UserError, match="only has models of transformers"):
         mc.export(llama, to, "gguf", system="own")
+    with pytest.raises(UserError, match="expected one file with"):
+        mc.export(llama, to, "gguf", shard_mb=10)
     with pytest.raises(UserError, match="expected a run that trained adapters"):
         mc.export(llama, to, "gguf_adapter")
     assert not to.exists()

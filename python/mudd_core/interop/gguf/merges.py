@@ -26,6 +26,8 @@ def pairs_of(model: JsonObject) -> list[tuple[str, str]]:
         pair = one.split(" ") if isinstance(one, str) else one
         assert isinstance(pair, list)
         first, second = map(str, pair)
+        if " " in first + second:
+            raise ValueError(f"expected merges of tokens without spaces, got {first!r} and {second!r}")
         found.append((first, second))
     return found
 
@@ -64,7 +66,8 @@ def scores_of(model: JsonObject, types: Mapping[str, PieceType]) -> dict[str, fl
     types: of all tokens. Raise ValueError if llama.cpp would join other tokens.
     """
     pairs = pairs_of(model)
-    plain = {token for token, kind in types.items() if kind in (PieceType.NORMAL, PieceType.USER_DEFINED)}
+    # Other tokens are found in the text before pairs are joined.
+    plain = {token for token, kind in types.items() if kind == PieceType.NORMAL}
     scores, last = dict[str, float](), ""
     for first, second in pairs:
         token = first + second

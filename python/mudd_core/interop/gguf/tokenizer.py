@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -37,13 +38,19 @@ class Vocabulary:
     notes: tuple[str, ...] = ()
 
     def fields(self, size: int) -> dict[str, bytes]:
-        """Return the encoded fields. size: tokens of the model; further ids are unused tokens."""
+        """Return the encoded fields. size: tokens of the model; further ids are unused tokens.
+
+        Raise ValueError for two equal tokens.
+        """
         unused = [Piece(f"[PAD{n}]", 0.0, PieceType.UNUSED) for n in range(len(self.pieces), size)]
         pieces = [*self.pieces, *unused]
+        texts = [piece.text for piece in pieces]
+        if twice := next((text for text, count in Counter(texts).items() if count > 1), None):
+            raise ValueError(f"expected a vocabulary of different tokens, got {twice!r} twice")
         found = {
             "model": string(self.kind),
             "pre": string(self.pre),
-            "tokens": strings([piece.text for piece in pieces]),
+            "tokens": strings(texts),
             "token_type": int32s([piece.type for piece in pieces]),
         }
         if self.kind == "gpt2":

@@ -25,6 +25,7 @@ from mudd_core.tools.export_weights.gguf_place import SUFFIX, GgufPlace, is_expo
 from mudd_core.tools.export_weights.model_card import NAME as CARD
 from mudd_core.tools.export_weights.model_card import WRITTEN
 
+_SHARD_MB = 4096  # the default of --shard-mb
 _TEXT = """Write a run's weights as a folder of an original program: settings, safetensors, tokenizer.
 
 The folder is loaded again, and success is reported only if its logits equal the run's. With --ranks=N [--hosts=A,B]
@@ -93,6 +94,10 @@ class Asked:
         if args.gguf and args.system not in (None, "hf"):
             raise UserError(
                 f"[export] --gguf: llama.cpp only has models of transformers; leave --system={args.system} out"
+            )
+        if args.gguf and args.shard_mb != _SHARD_MB:
+            raise UserError(
+                f"[export] --shard-mb: expected one file with --gguf; leave --shard-mb={args.shard_mb} out"
             )
 
 
@@ -184,9 +189,9 @@ def _parser() -> ToolArguments:
     p.add_argument(
         "--shard-mb",
         type=whole_number(0, 2**40),
-        default=4096,
+        default=_SHARD_MB,
         metavar="N",
-        help="largest file in MiB; 0 = one file per tensor; default 4096",
+        help=f"largest file in MiB; 0 = one file per tensor; default {_SHARD_MB}",
     )
     return p
 
