@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import resource
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -104,6 +106,7 @@ def test_adapters_compute_the_same_merged_and_apart(
     assert fields["general.type"].contents() == "adapter" and fields["adapter.type"].contents() == "lora"
     assert "ADAPTER ./adapter.gguf\n" in Path("apart/Modelfile").read_text()
     assert sorted(one.name for one in Path("apart").iterdir()) == ["Modelfile", "README.md", "adapter.gguf"]
+    assert "library_name: gguf" in Path("apart/README.md").read_text()
     # The template of the base is rendered as transformers renders it.
     talk = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi, über?"}]
     theirs = transformers.AutoTokenizer.from_pretrained("hf")
@@ -173,6 +176,19 @@ def test_a_stopped_export_leaves_nothing(
     with largest_file(100_000), pytest.raises(SaveError):
         mc.export(llama, tmp_path / name, "gguf", type="f32", force=True)
     assert before and {one: one.read_bytes() for one in tmp_path.rglob("*.gguf")} == before
+
+
+def test_the_next_export_removes_the_files_of_a_killed_one(llama: Path, tmp_path: Path) -> None:
+    to = tmp_path / "one.gguf"
+    code = (
+        "import os, mudd_core as mc; from mudd_core.interop.gguf import tensors; "
+        "tensors._reordered = lambda *others: os.kill(os.getpid(), 9); "
+        f"mc.export({str(llama)!r}, {str(to)!r}, 'gguf')"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -9
+    assert [one.name.startswith("one.gguf.tmp-") for one in tmp_path.iterdir()] == [True]
+    mc.export(llama, to, "gguf")
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["one.Modelfile", "one.gguf"]
 
 
 def test_values_beyond_fp16_are_refused(tmp_path: Path) -> None:

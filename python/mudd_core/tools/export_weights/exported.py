@@ -80,7 +80,7 @@ def export(
 ) -> Exported:
     """Write a run's weights as a folder of an original program: `mc.export("runs/x", "x-hf")`.
 
-    The folder is loaded again: its logits equal the run's, or it is removed. folder: the folder to create.
+    Every form except GGUF is loaded again: its logits equal the run's, or it is removed. folder: the folder to create.
     form: for a run of adapters, "merged" writes the whole model (the default), "adapter" only the adapters, in PEFT's
     format; "gguf" writes the whole model as GGUF for llama.cpp and Ollama, "gguf_adapter" the adapters, and `folder`
     may be FILE.gguf. type: of the matrices in GGUF; None is f16.

@@ -13,14 +13,11 @@ from mudd_core.base.types import Float32
 from mudd_core.checkpoint.stored import StoredTensor
 from mudd_core.config import Config, ModelConfig
 from mudd_core.config.fields import replace_path
-from mudd_core.data.chat.turn_end import turn_end
-from mudd_core.data.tokenizers.files import name_of
 from mudd_core.data.tokenizers.tokenizer import Tokenizer
 from mudd_core.engine.lora import merged_tensors
 from mudd_core.engine.model import Model
 from mudd_core.interop.imported import base_source, carrier, changed_since
 from mudd_core.run.build.planned_model import spread_of
-from mudd_core.run.build.run_tokenizer import run_template
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.tools.export_weights.adapter import (
@@ -36,7 +33,7 @@ from mudd_core.tools.export_weights.held_model import Alive, Held, held_model, t
 from mudd_core.tools.export_weights.model_card import NAME as CARD
 from mudd_core.tools.export_weights.model_card import model_card
 from mudd_core.tools.export_weights.probe import NEAR, difference, probe_logits, surely_routed
-from mudd_core.tools.export_weights.template import Trained
+from mudd_core.tools.export_weights.template import trained_template
 
 
 @dataclass(frozen=True)
@@ -73,7 +70,8 @@ class Export:
     def adapter(self, held: Held, base: str) -> Outcome:
         """Export only the adapters, for PEFT. base: the name of their base."""
         shape = held.model.config
-        beside = self.beside(shape, {}, f"an adapter ({_lora_text(held.model)}) for PEFT", base)
+        kind = f"an adapter ({_lora_text(held.model)}) for PEFT"
+        beside = self.beside(shape, {}, kind, base, "peft")
 
         def write() -> int:
             files = {**carried_files(beside, shape), CARD: beside.card}
@@ -147,7 +145,7 @@ class Export:
         """Export all weights with another program's names. weights: by mudd_core's names. kinds: as in write_theirs."""
         asked, base, shape = self.asked, base_source(self.run), held.model.config
         cut = weights if self.is_cut else None
-        beside = self.beside(shape, kinds, f"a model of the family {shape.family}", base)
+        beside = self.beside(shape, kinds, f"a model of the family {shape.family}", base, "transformers")
         size = asked.args.shard_mb << 20
         system, tensors = self.ranks.from_first(
             lambda: write_theirs(
@@ -193,11 +191,13 @@ class Export:
             )
         return far, largest
 
-    def beside(self, model: ModelConfig, kinds: Mapping[str, str], kind: str, base: str) -> Beside:
-        """Return the files of the export. kinds: as in write_theirs. kind, base: as in model_card."""
+    def beside(
+        self, model: ModelConfig, kinds: Mapping[str, str], kind: str, base: str, library: str
+    ) -> Beside:
+        """Return the files of the export. kinds: as in write_theirs. kind, base, library: as in model_card."""
         given, config, run = self.asked.args.tokenizer, self.config, self.run
         tokenizer = self.ranks.together(lambda: run_tokenizer(given, config, run, model.vocab_size))
-        card = model_card(run, config, self.step, base, self.asked.words, kind)
+        card = model_card(run, config, self.step, base, self.asked.words, kind, library)
         trained = None if tokenizer is None or given else trained_template(config, run, tokenizer)
         return Beside(carrier(run, config), tokenizer, given is None, kinds, card, trained)
 
@@ -231,17 +231,6 @@ def _lora_text(model: Model) -> str:
 def _is_there(base: str) -> bool:
     """Return whether a base that is a path exists. A hub name is not checked."""
     return Path(base).is_dir() or not Path(base).is_absolute()
-
-
-def trained_template(config: Config, run: RunFolder, tokenizer: Tokenizer) -> Trained | None:
-    """Return the chat template that a run was trained with; None if there is none."""
-
-    template = run_template(config, run, tokenizer)
-    if template is None:
-        return None
-    end = turn_end(template, tokenizer)
-    token = None if end is None else end.token
-    return Trained(template, token, "" if token is None else name_of(tokenizer, token))
 
 
 def run_tokenizer(asked: str | None, config: Config, run: RunFolder, vocab_size: int) -> Tokenizer | None:

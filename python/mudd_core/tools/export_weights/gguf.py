@@ -122,7 +122,7 @@ def export_gguf(out: Export, held: Held, plan: GgufPlan, base: str) -> Outcome:
         weights = dict(out.weights)
     stored = STORED[out.asked.args.type or "f16"]
     what = f"an adapter of {plan.kind.model_type}" if base else f"a model of {plan.kind.model_type}"
-    beside = out.beside(held.model.config, {}, f"{what} for llama.cpp", base or base_source(out.run))
+    beside = out.beside(held.model.config, {}, f"{what} for llama.cpp", base or base_source(out.run), "gguf")
 
     def write() -> int:
         if out.asked.args.adapter:

@@ -27,14 +27,13 @@ _PLACES = ("data.path", "data.tokenizer", "data.cache_dir", "data.eval_path", "l
 
 
 def model_card(
-    run: RunFolder, config: Config, step: int, base: str, words: Sequence[str], kind: str
+    run: RunFolder, config: Config, step: int, base: str, words: Sequence[str], kind: str, library: str
 ) -> bytes:
     """Return the model card of a step's checkpoint.
 
     base: folder or name of the model that the run was tuned from, if any. `words`: the arguments of the export. kind:
-    the end of the sentence `this folder is ...`.
+    the end of the sentence `this folder is ...`. library: the program that loads the folder, as the hub names it.
     """
-    library = "peft" if kind.startswith("an adapter") else "transformers"
     name = Path(base).name
     rows = {
         "base": f"{name}{_fact(run, BASE_FACT, 'SHA-256 of its tensors')}" if base else "",

@@ -8,8 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mudd_core.base.types import Json, JsonObject
+from mudd_core.config import Config
 from mudd_core.data.chat.templates import TEMPLATE, TEMPLATES, TOOL_USE, ChatTemplate
+from mudd_core.data.chat.turn_end import turn_end
+from mudd_core.data.tokenizers.files import name_of
 from mudd_core.data.tokenizers.folder import CONFIG
+from mudd_core.data.tokenizers.tokenizer import Tokenizer
+from mudd_core.run.build.run_tokenizer import run_template
+from mudd_core.run.store.run_folder import RunFolder
 
 _GENERATION = "generation_config.json"
 _MAP = "special_tokens_map.json"
@@ -22,6 +28,16 @@ class Trained:
     template: ChatTemplate
     end: int | None = None
     end_name: str = ""
+
+
+def trained_template(config: Config, run: RunFolder, tokenizer: Tokenizer) -> Trained | None:
+    """Return the chat template that a run was trained with; None if there is none."""
+    template = run_template(config, run, tokenizer)
+    if template is None:
+        return None
+    end = turn_end(template, tokenizer)
+    token = None if end is None else end.token
+    return Trained(template, token, "" if token is None else name_of(tokenizer, token))
 
 
 def with_trained(files: Mapping[str, bytes], trained: Trained | None, eos_id: int) -> dict[str, bytes]:
