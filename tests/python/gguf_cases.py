@@ -132,7 +132,7 @@ def write_tokenizer(folder: Path, kind: str) -> None:
         (folder / "tokenizer.json").write_bytes(byte_level(kind))
         names = {"bos_token": "<s>", "eos_token": "<|endoftext|>"}
         config = {"tokenizer_class": "PreTrainedTokenizerFast", **names}
-        (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [0, 3]}))
+        (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [0, 3, 2]}))
         config["chat_template"] = template("chatml", marks=False)
         (folder / "tokenizer_config.json").write_text(json.dumps(config))
 

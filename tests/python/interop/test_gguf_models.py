@@ -82,8 +82,9 @@ def test_the_package_reads_every_field_and_tensor(tmp_path: Path) -> None:
         "rope.freq_base": 500.0,
     }
     assert {name: fields[f"llama.{name}"] for name in want} == want
-    assert fields["tokenizer.ggml.eos_token_ids"] == [0, 3]
-    assert (fields["tokenizer.ggml.eos_token_id"], fields["tokenizer.ggml.eot_token_id"]) == (0, 3)
+    assert fields["tokenizer.ggml.eos_token_ids"] == [0, 3, 2]
+    ends = [fields[f"tokenizer.ggml.{name}_token_id"] for name in ("eos", "eot", "eom")]
+    assert ends == [0, 3, 2]
     assert (fields["tokenizer.ggml.bos_token_id"], fields["tokenizer.ggml.add_bos_token"]) == (1, True)
     assert len(fields["tokenizer.ggml.tokens"]) == 409
     assert fields["tokenizer.ggml.token_type"][:5] == [3, 3, 3, 3, 1]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import mudd_core as mc
-from gguf_cases import LlamaCpp, byte_level, imported, lines, write_sentencepiece
+from gguf_cases import LlamaCpp, byte_level, imported, lines, make, write_sentencepiece, write_tokenizer
 from hf_models import transformers
 from mudd_core.data.tokenizers.sentencepiece import SentencePieceTokenizer
 from mudd_core.data.tokenizers.sentencepiece_proto import PieceType
@@ -17,6 +17,7 @@ from mudd_core.data.tokenizers.tokenizer import JsonTokenizer
 from mudd_core.interop.gguf.merges import adds_space, scores_of
 from mudd_core.interop.gguf.pre_tokenizers import NAMES, pre_tokenizer_name
 from mudd_core.interop.gguf.tokenizer import vocabulary_of
+from mudd_core.tools.import_weights import command as import_command
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*not a checkpoint of mudd_core")
 MARKED = "{x}<|im_start|>user\nthe cat<|im_end|>\n<|endoftext|>mat"
@@ -47,6 +48,32 @@ def test_llama_cpp_has_the_ids_of_a_tokenizer_that_came_from_sentencepiece(tmp_p
     talk = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi, über?"}]
     want = theirs.apply_chat_template(talk, tokenize=False, add_generation_prompt=True)
     assert server.rendered(talk) == want and "</s>" in want
+
+
+REPLACES = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+PREPENDS = {"type": "Prepend", "prepend": "▁"}
+SPLITS = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False}
+
+
+@pytest.mark.parametrize(
+    ("normalizer", "splitter"),
+    [({"type": "Sequence", "normalizers": [PREPENDS, REPLACES]}, None), (REPLACES, SPLITS)],
+    ids=["llama 2", "gemma"],
+)
+def test_llama_cpp_has_the_ids_of_older_folders(normalizer: Any, splitter: Any, tmp_path: Path) -> None:
+    pytest.importorskip("google.protobuf")
+    source, run = tmp_path / "hf", tmp_path / "run"
+    make("llama", source)
+    write_tokenizer(source, "llama")
+    content = json.loads((source / "tokenizer.json").read_text())
+    content |= {"normalizer": normalizer, "pre_tokenizer": splitter}
+    (source / "tokenizer.json").write_text(json.dumps(content))
+    assert import_command.main([str(source), f"--workdir={run}"]) == 0
+    mc.export(run, tmp_path / "out", "gguf")
+    tokenizer, server = mc.load_run(run).tokenizer, LlamaCpp(tmp_path / "out" / "model.gguf")
+    assert tokenizer is not None
+    for line in [*lines(1000, 2), "  two", " </s> the cat<s>mat"]:
+        assert server.ids(line) == tokenizer.encode(line), line
 
 
 def test_each_name_has_a_different_definition() -> None:
@@ -108,12 +135,9 @@ def test_scores_follow_the_merges_and_others_are_refused() -> None:
 
 
 def test_the_space_before_text_follows_the_normalizer() -> None:
-    replaces = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
-    prepends = {"type": "Prepend", "prepend": "▁"}
-    both = {"normalizer": {"type": "Sequence", "normalizers": [prepends, replaces]}}
+    both = {"normalizer": {"type": "Sequence", "normalizers": [PREPENDS, REPLACES]}}
     assert adds_space(both) == (True, False)  # Llama 2
-    splits = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False}
-    assert adds_space({"normalizer": replaces, "pre_tokenizer": splits}) == (False, False)  # Gemma
+    assert adds_space({"normalizer": REPLACES, "pre_tokenizer": SPLITS}) == (False, False)  # Gemma
     for scheme, wanted in (("always", True), ("never", False), ("first", True)):
         meta = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": False}
         assert adds_space({"pre_tokenizer": meta}) == (wanted, wanted)

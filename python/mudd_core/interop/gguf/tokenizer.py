@@ -137,8 +137,8 @@ def _objects(value: Json) -> list[JsonObject]:
 def special_fields(tokenizer: Tokenizer, ends: Sequence[int], unknown: int | None) -> dict[str, bytes]:
     """Return the encoded fields of special tokens. ends: the ids that end generated text, EOS first.
 
-    llama.cpp has an end of text and an end of turn; Ollama also reads the list. Raise ValueError for a template that
-    adds other tokens than BOS.
+    llama.cpp has three: EOS, the end of a turn and the end of a message. Ollama reads the whole list. Raise ValueError
+    for a template that adds other tokens than BOS.
     """
     begin, plain = tokenizer.encode("a"), tokenizer.encode("a", bos=False)
     added = begin[: len(begin) - len(plain)]
@@ -147,8 +147,9 @@ def special_fields(tokenizer: Tokenizer, ends: Sequence[int], unknown: int | Non
     # Without BOS, llama.cpp would use id 11.
     bos = added[0] if added else ends[0] if tokenizer.bos_id is None else tokenizer.bos_id
     found = {"add_bos_token": boolean(bool(added)), "add_eos_token": boolean(False)}
-    turn = next((one for one in ends if one != ends[0]), None)
-    ids = {"bos": bos, "eos": ends[0], "eot": turn, "unknown": unknown, "padding": tokenizer.pad_id}
+    turn, message, *_ = [*ends[1:], None, None]
+    ids = {"bos": bos, "eos": ends[0], "eot": turn, "eom": message}
+    ids |= {"unknown": unknown, "padding": tokenizer.pad_id}
     found |= {f"{name}_token_id": uint32(number) for name, number in ids.items() if number is not None}
     found["eos_token_ids"] = int32s(ends)
     return {f"{_PREFIX}{name}": value for name, value in found.items()}
