@@ -77,13 +77,13 @@ def _with_prompt(request: Request, first: str) -> str | None:
         return None
     if not first and "--config" in request.options and any(map(is_text, words)):
         request = replace(request, command="sample")
-    elif not first and not run and len(words) > 1 and "--config" not in request.options:
+    elif first in ("", "sample") and not run and len(words) > 1 and "--config" not in request.options:
         run = words.pop(0)
         known = [name for name in (run, f"runs/{run}") if is_run(name)]
-        if not known:
+        if not known and not any(map(is_text, words)):
             return None
         request = replace(request, words=[one for one in request.words if one != run], command="sample")
-        run = known[0]
+        run = known[0] if known else ""
     elif request.command != "sample":
         return None
     if any(is_run(word) or is_config(word) for word in words) or request.options.keys() & set(PROMPTS):
@@ -164,6 +164,9 @@ def require_run(request: Request, first: str) -> None:
     """Raise UserError if a command that reads a run does not name one."""
     if request.options.keys() & {"--config", "--workdir"}:
         return
+    words = [item.raw for item in bare(request.words)]
+    if words and (sampled := _with_prompt(request, first)) is not None:
+        raise UserError(f"[arguments] {_NEITHER.format(words[0])}; type: {sampled}")
     named = f"--config={_EXAMPLE}" if (newest := newest_run()) is None else str(newest)
     line = line_of(request, first, [named, *options_of(request), *request.words])
     raise UserError(f"[arguments] {request.command} reads a run, and none is named; type: {line}")

@@ -240,7 +240,7 @@ def _information(request: Request, words: Sequence[str]) -> str:
     from mudd_core.cli import help as texts
     from mudd_core.cli.requested import config_of
     from mudd_core.programs.detect import program_of_script
-    from mudd_core.programs.program import program_of_command
+    from mudd_core.programs.program import is_yml, program_of_command
 
     if "--version" in request.options:
         return main_help.version()
@@ -248,6 +248,8 @@ def _information(request: Request, words: Sequence[str]) -> str:
     if wanted not in ("", "all"):
         raise UserError(f"[arguments] --help: expected nothing or all after it, got '{wanted}'")
     file = request.options.get("--config")
+    if file is not None and is_yml(file) and (program := program_of_script(file)) is not None:
+        return texts.original_help(program, file)
     config = None if file is None else config_of(file, request.words)
     if wanted == "all":
         return texts.all_fields(config)

@@ -225,7 +225,8 @@ def config_of(file: str, words: Sequence[str], *, of_run: bool = False) -> Confi
 
 def _refuse_steps_of_epochs(config: Config, overrides: Sequence[Override]) -> None:
     """Raise UserError if an argument sets train.steps, which train.epochs would replace."""
-    if config.train.epochs and any(item.path == "train.steps" for item in overrides):
+    is_typed = any(item.path == "train.steps" for item in overrides)
+    if config.train.epochs and is_typed and not config.train.extend:
         raise UserError(
             f"[config] train.steps: train.epochs={config.train.epochs} sets the number of steps; add "
             "train.epochs=0, or use train.stop_at=N to stop earlier"

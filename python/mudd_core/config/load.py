@@ -60,8 +60,9 @@ def find_config(name: str | Path) -> Path:
             if _is_file(folder / spelling):
                 return folder / spelling
     require_no_other(Path(name), "[config]", "a config")
-    if of_family := family_configs(asked.as_posix()):
-        raise UserError(f"[config] no config file '{name}'; configs of {asked.name}: {', '.join(of_family)}")
+    kind = asked.with_suffix("") if asked.suffix == ".py" else asked
+    if of_family := family_configs(kind.as_posix()):
+        raise UserError(f"[config] no config file '{name}'; configs of {kind.name}: {', '.join(of_family)}")
     known = list(config_files())
     raise UserError(f"[config] no config file '{name}'{nearest(asked.as_posix(), known) or _listing(known)}")
 

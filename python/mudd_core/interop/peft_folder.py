@@ -99,16 +99,21 @@ def adapter_tensors(model: ModelConfig, weights: Mapping[str, Float32]) -> dict[
     return found
 
 
+def require_adapter(folder: Path, place: str) -> JsonObject:
+    """Return the settings of a folder that PEFT wrote; raise UserError for a folder of another kind."""
+    file = folder / SETTINGS
+    if not file.is_file():
+        raise UserError(f"{place}: expected a folder of PEFT with {SETTINGS}, got {folder}, which has none")
+    return read_object(file)
+
+
 def read_adapter(folder: Path, model: ModelConfig, place: str) -> Adapter:
     """Return the adapters in a folder that PEFT wrote, for a base with this config. place: the prefix of messages.
 
     Raise UserError for a folder of another kind, unsupported settings, or adapters of another base; FormatError for
     damaged files.
     """
-    file = folder / SETTINGS
-    if not file.is_file():
-        raise UserError(f"{place}: expected a folder of PEFT with {SETTINGS}, got {folder}, which has none")
-    settings = read_object(file)
+    settings, file = require_adapter(folder, place), folder / SETTINGS
     _require_computed(settings, folder, place)
     rank, alpha = member(settings, "r", int, file), member(settings, "lora_alpha", float, file)
     dropout = member({"lora_dropout": 0.0, **settings}, "lora_dropout", float, file)

@@ -67,7 +67,15 @@ def test_the_hubs_cache_and_a_used_name(here: Path) -> None:
         assert done.stderr.endswith("import models--org--small/snapshots/abc --workdir=runs/small-2\n")
 
 
-@pytest.mark.parametrize("words", [("sample", "peft"), ("--workdir=peft",), ("report", "--workdir=peft")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("sample", "peft"),
+        ("--workdir=peft",),
+        ("report", "--workdir=peft"),
+        ("import", "peft", "--workdir=w"),
+    ],
+)
 def test_adapters_are_tuned_or_merged(here: Path, words: tuple[str, ...]) -> None:
     done = launched(here, *words)
     assert done.returncode == 2 and "adapters of PEFT for the model 'org/base\\x1b[2J'" in done.stderr

@@ -13,6 +13,8 @@ import pytest
 
 from launched import launched
 from mudd_core.checkpoint.steps import step_name
+from mudd_core.config import read_config
+from mudd_core.run.store import longer
 from tiny_run import CONFIG, TinyRun
 
 NAME = "tiny_run"  # name of the config; its default folder is runs/tiny_run
@@ -136,3 +138,11 @@ def test_steps_that_epochs_would_replace_are_refused(here: Path, folder: str) ->
     assert (
         "[config] train.steps: train.epochs=2 sets the number of steps; add train.epochs=0, or" in done.stderr
     )
+
+
+def test_a_longer_run_gets_a_free_name(here: Path) -> None:
+    saved = here / "runs" / NAME
+    line = longer.in_new_folder(str(saved), read_config(saved / "config.json"), 2, 1, ["launch.py"])
+    assert f"--workdir={saved}-to-3" in line
+    (here / "runs" / f"{NAME}-to-3").mkdir()
+    assert longer.longer_workdir(str(saved), 3) == f"{saved}-to-3-2"

@@ -147,6 +147,11 @@ def test_a_start_says_what_the_documents_are_and_which_validate(tmp_path: Path) 
     whole = launched(tmp_path, *small, "data.document=file", "--workdir=whole")
     assert whole.returncode == 0, whole.stderr
     assert "my.txt: one file, whose last 10% are held out, " in whole.stdout
+    (tmp_path / "two").mkdir()
+    for number in range(9):
+        (tmp_path / "two" / f"{number}.txt").write_text(f"file {number} " + synthetic.text(400))
+    several = launched(tmp_path, *small, "data.document=file", "data.path=two", "--workdir=several")
+    assert "two: 9 documents of about " in several.stdout, several.stderr
 
 
 def test_a_corpus_of_one_line_is_too_small(tmp_path: Path) -> None:

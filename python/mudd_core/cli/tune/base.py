@@ -41,7 +41,7 @@ from mudd_core.run.store.run_folder import (
 from mudd_core.run.store.tune_arguments import TuneArguments
 from mudd_core.tools.import_weights import command as import_command
 
-_ADAPTER = "[tune] --adapter"
+ADAPTER = "[tune] --adapter"
 # Entries of a folder that an import creates, whether it is finished or not.
 _OF_IMPORT = {
     *OWN_NAMES,
@@ -207,6 +207,10 @@ def is_known(sha256: str, run: RunFolder) -> bool:
 
 def _other_base(run: RunFolder, started: str, name: str, sha256: str = "") -> UserError:
     """Return the error for another base. sha256: the hash of its weights; empty if it is unknown."""
+    if not started:
+        return UserError(
+            f"[tune] --workdir: {run} was not started by tune, got --base={name}; give another --workdir"
+        )
     known = known_sha256(run)
     began = f"{started} (SHA-256 {known[:12]})" if known else started
     got = f"{name} ({sha256[:12]})" if sha256 and known else name
@@ -238,8 +242,8 @@ def adapter_of(name: str, base: Base, run: RunFolder) -> Adapter:
     Raise UserError for a folder that PEFT did not write, unsupported settings, and adapters of another base;
     FormatError for damaged files.
     """
-    folder = local(name, _ADAPTER)
-    found = read_adapter(folder, base.model, _ADAPTER)
+    folder = local(name, ADAPTER)
+    found = read_adapter(folder, base.model, ADAPTER)
     to = run.adapter_folder
     source = {"path": str(folder.absolute())}
     weights = dict(sorted(found.weights.items()))
@@ -250,8 +254,8 @@ def adapter_of(name: str, base: Base, run: RunFolder) -> Adapter:
 def require_same_adapter(name: str, run: RunFolder) -> None:
     """Raise UserError if a run was started with other adapters than the ones that --adapter names."""
     began = object_in(run.adapter_folder / SOURCE).get("path")
-    if began != str(local(name, _ADAPTER).absolute()):
+    if began != str(local(name, ADAPTER).absolute()):
         raise UserError(
-            f"{_ADAPTER}: {run} was started with {began or 'new adapters'}, got {name}; give the same, or another "
+            f"{ADAPTER}: {run} was started with {began or 'new adapters'}, got {name}; give the same, or another "
             "--workdir"
         )

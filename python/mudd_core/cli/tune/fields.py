@@ -24,24 +24,28 @@ from mudd_core.config import (
 from mudd_core.config.fields import replace_path
 from mudd_core.config.rules import tune_faults
 from mudd_core.data.chat.conversations import require_records
+from mudd_core.data.chat.renderer import require_jinja2
+from mudd_core.data.chat.templates import find_template
 from mudd_core.data.sources.splits import sources_of
 from mudd_core.engine.lora import adapted_names
 from mudd_core.interop.hf_settings import model_config
 from mudd_core.run.store.json_files import read_saved_config
 from mudd_core.run.store.run_folder import CONFIG, RunFolder
 
+_BASE = "[tune] --base"
 
-def require_fields(words: Sequence[str], base: str) -> None:
-    """Raise UserError for unknown fields, wrong values, and fields of the model. base: the value of --base.
 
-    Fields are not checked for a base whose config cannot be read; the import names that mistake.
+def require_fields(words: Sequence[str], base: str) -> Config | None:
+    """Return the config of these fields; None for a base whose config cannot be read: the import names that mistake.
+
+    Raise UserError for unknown fields, wrong values, and fields of the model. base: the value of --base.
     """
-    source = RunFolder(local(base, "[tune] --base"))
+    source = RunFolder(local(base, _BASE))
     model = _model_of(source)
     if model is None:
         if (other := other_folder(source.path)) is not None and other.base is not None:
-            raise UserError(f"[tune] --base: expected a model, got {other.text}; {other.way_out}")
-        return
+            raise UserError(f"{_BASE}: expected a model, got {other.text}; {other.way_out}")
+        return None
     config = Config(model=model, start=StartConfig(load_parameters_path=base))
     config = replace_path(config, "tune.method", "lora")
     overrides = split_words(list(words), config)
@@ -52,6 +56,15 @@ def require_fields(words: Sequence[str], base: str) -> None:
         # The saved model of a run leaves these sizes to its data; they decide no name.
         sized = replace(model, vocab_size=model.vocab_size or 1, max_seq_len=model.max_seq_len or 1)
         adapted_names(sized, config.lora.targets)
+    return config
+
+
+def require_template(config: Config, base: str) -> None:
+    """Raise UserError if a folder of Hugging Face has no chat template, or if jinja2 is missing."""
+    source = RunFolder(local(base, _BASE))
+    if not (source.holds_run and source.has_identity):
+        find_template(replace(config.data, tokenizer=str(source.path)), None)
+    require_jinja2()
 
 
 def require_model(config: Config, model: ModelConfig) -> None:

@@ -9,8 +9,10 @@ from pathlib import Path
 
 from mudd_core import _core
 from mudd_core.base.errors import FormatError, SaveError, UserError, write_reason
+from mudd_core.base.paths import local
 from mudd_core.base.storage import is_url
 from mudd_core.cli.tune.base import (
+    ADAPTER,
     Base,
     adapter_of,
     base_of,
@@ -19,13 +21,14 @@ from mudd_core.cli.tune.base import (
     require_same_adapter,
     require_same_base,
 )
-from mudd_core.cli.tune.fields import require_data, require_fields
+from mudd_core.cli.tune.fields import require_data, require_fields, require_template
 from mudd_core.cli.tune.recipe import recipe_of
 from mudd_core.config import Config, load_config
 from mudd_core.config.saved import to_json
 from mudd_core.data.sources.access import local_root
 from mudd_core.data.sources.notes import are_changed
 from mudd_core.data.sources.splits import sources_of
+from mudd_core.interop.peft_folder import require_adapter
 from mudd_core.run.records.facts import data_fingerprint
 from mudd_core.run.store.folder_lock import FolderLock
 from mudd_core.run.store.holders import claimed
@@ -68,8 +71,12 @@ def started(asked: Asked) -> Iterator[Start]:
     require_elsewhere(asked.base, run)
     # Checked before a base is imported for the run.
     if not run.holds_run:
-        require_fields(asked.fields, asked.base)
+        config = require_fields(asked.fields, asked.base)
         require_data(asked.data)
+        if asked.adapter:
+            require_adapter(local(asked.adapter, ADAPTER), ADAPTER)
+        if config is not None:
+            require_template(config, asked.base)
     if named := [word for word in asked.fields if _METRICS_FILE in word]:
         require_metrics_file(load_config("tiny.py", named), run)
     with ExitStack() as claim:

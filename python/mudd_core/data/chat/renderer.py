@@ -43,7 +43,7 @@ class Renderer:
 
     def __init__(self, template: ChatTemplate, loss_on: str, longest: int = SHORTEST_BOUND) -> None:
         """Start the process. longest: a rendered conversation with more characters is rejected as TOO_LONG."""
-        _require_jinja()
+        require_jinja2()
         self._template, self._seconds = template, SECONDS
         self._child = Child(SCRIPT, [str(MEMORY), str(SECONDS)], environment={"PYTHONIOENCODING": "utf-8"})
         head = {
@@ -107,7 +107,7 @@ def bound_for(seq_len: int) -> int:
     return max(SHORTEST_BOUND, _CHARACTERS_A_TOKEN * seq_len)
 
 
-def _require_jinja() -> None:
+def require_jinja2() -> None:
     """Raise UserError with the install command if jinja2 is missing or has an unsafe sandbox."""
     jinja2 = needed("jinja2", _ARGUMENT, "to render chat templates")
     version = tuple(int(part) for part in str(jinja2.__version__).split(".")[:3] if part.isdigit())

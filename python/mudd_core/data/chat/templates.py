@@ -51,8 +51,11 @@ def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def find_template(settings: DataConfig, tokenizer: Tokenizer) -> ChatTemplate:
-    """Return the template of a config. Raise UserError if there is none, FormatError if its file is damaged."""
+def find_template(settings: DataConfig, tokenizer: Tokenizer | None) -> ChatTemplate:
+    """Return the template of a config. Raise UserError if there is none, FormatError if its file is damaged.
+
+    tokenizer: for the names of BOS and EOS, if its folder has no settings; None: without them.
+    """
     folders = _folders(settings.tokenizer)
     configs = [read_config(read_bytes(file), str(file)) for file in _files(folders, CONFIG)]
     variables = _variables(configs) if configs else _usual(tokenizer)
@@ -134,7 +137,7 @@ def _variables(configs: list[JsonObject]) -> dict[str, str]:
     return found
 
 
-def _usual(tokenizer: Tokenizer) -> dict[str, str]:
+def _usual(tokenizer: Tokenizer | None) -> dict[str, str]:
     """Return the names of BOS and EOS for a tokenizer without a config."""
     if not isinstance(tokenizer, JsonTokenizer):
         return {}

@@ -64,7 +64,8 @@ class TextData(DocumentData):
             return ""
         count = train.documents + valid.documents
         size = train.text_bytes + valid.text_bytes
-        if self.config.data.document == "file" and count == 2 and not self.config.data.eval_path:
+        is_one = Path(self.config.data.path).expanduser().is_file()
+        if self.config.data.document == "file" and is_one and not self.config.data.eval_path:
             return f"one file, whose last {valid.text_bytes / size:.0%} are held out"
         own = self.config.data.tokenizer in ("bpe", "bytes")
         end = f"id {self.tokenizer.eos_id}" if self.tokenizer and not own else END_OF_TEXT

@@ -92,13 +92,13 @@ def _saved(folder: RunFolder) -> Config | None:
 
 
 def _alike(one: Config, other: Config) -> bool:
-    """Return True if two runs have the same family, width, precision and tokens in a batch."""
+    """Return True if two runs have the same family, width, precision, threads and tokens in a batch."""
     return _sizes(one) == _sizes(other)
 
 
-def _sizes(config: Config) -> tuple[str, int, str, int, int]:
+def _sizes(config: Config) -> tuple[str, int, str, int, int, int]:
     model, train = config.model, config.train
-    return model.family, model.d_model, train.precision, train.batch_size, train.seq_len
+    return model.family, model.d_model, train.precision, train.batch_size, train.seq_len, train.threads
 
 
 def time_lines(

@@ -52,7 +52,8 @@ def require_same_sizes(config: Config, folder: RunFolder | None = None) -> None:
     text = config.data.path if saved is None or config.data.path != saved.data.path else "FILE"
     way_out = "give the config of that model"
     if run is not None and saved is not None:
-        line = trained_further(str(run), text or "FILE", config.start.load_parameters_path)
+        steps = config.train.steps if config.train.steps != saved.train.steps else 0
+        line = trained_further(str(run), text or "FILE", config.start.load_parameters_path, steps)
         way_out = f"to train that model further on other text:\n  {line}"
     raise UserError(
         f"[start] load_parameters_path: expected weights of this model, got a model of another size in {path}: "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,8 @@ def read_config_file(folder: RunFolder) -> Config:
         if (theirs := reader_state_of(folder.path)) is not None:
             raise UserError(f"[workdir] {original_run_text(folder.path, theirs)}")
         require_no_other(folder.path, "[workdir]")
+        if not os.path.lexists(folder.path):
+            raise UserError(f"[workdir] {folder} holds no run: it does not exist; train first, or name a run")
         raise UserError(f"[workdir] {folder} holds no run (no config.json); train first, or give --workdir")
     raw = read_object(file)
     if "model" not in raw:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Sequence
+from pathlib import Path
 
+from mudd_core.base.paths import free_folder
+from mudd_core.base.storage import is_url
 from mudd_core.config import Config
 from mudd_core.config.fields import Scalar
 from mudd_core.config.pipelines import spec_of
@@ -24,13 +28,18 @@ def fields_in_new_folder(path: str, saved: Config, more: int) -> dict[str, Scala
     return dict([("train.steps", more), *length, order, start, ("start.keep_optimizer", True)])
 
 
+def longer_workdir(path: str, steps: int) -> str:
+    """Return the first free name for a longer run of `steps` updates: runs/tiny-to-1000, runs/tiny-to-1000-2."""
+    name = f"{path}-to-{steps}"
+    return name if is_url(path) or not os.path.lexists(name) else str(free_folder(Path(f"{name}-2")))
+
+
 def in_new_folder(path: str, saved: Config, more: int, done: int, program: Sequence[str]) -> str:
     """Return the command that trains `more` updates from the weights of a run of `done` updates, in a new folder."""
     fields = fields_in_new_folder(path, saved, more)
     words = [override(name, value) for name, value in fields.items()]
-    return shlex.join(
-        [*program, f"--config={path}/config.json", f"--workdir={path}-to-{done + more}", *words]
-    )
+    new = longer_workdir(path, done + more)
+    return shlex.join([*program, f"--config={path}/config.json", f"--workdir={new}", *words])
 
 
 def in_place(path: str, steps: int, program: Sequence[str]) -> str:
@@ -62,5 +71,5 @@ def in_python(path: str, saved: Config, done: int) -> str:
     """Return the expression that trains a finished run for as many steps again; `trainer` is its Trainer."""
     fields: dict[str, Scalar] = {"train.steps": 2 * done, "train.extend": True}
     if not may_extend(saved, 2 * done, done):
-        fields, path = fields_in_new_folder(path, saved, done), f"{path}-to-{2 * done}"
+        fields, path = fields_in_new_folder(path, saved, done), longer_workdir(path, 2 * done)
     return f"mc.Trainer(trainer.config.replace({fields}), {path!r}).fit()"

@@ -11,7 +11,7 @@ from mudd_core.base.paths import free_folder
 from mudd_core.base.storage import is_url, mapped
 from mudd_core.config import Config, OtherConfigError
 from mudd_core.run.store.json_files import read_saved_config
-from mudd_core.run.store.longer import fields_in_new_folder, in_new_folder, in_place
+from mudd_core.run.store.longer import fields_in_new_folder, in_new_folder, in_place, longer_workdir
 from mudd_core.run.store.resumed_config import may_extend
 from mudd_core.run.store.run_folder import RunFolder
 
@@ -61,7 +61,7 @@ def refused_call(error: OtherConfigError, folder: RunFolder, asked: Config, done
         (_AS_IT_WAS, f"mc.Trainer({workdir!r})"),
     ]
     if more := _more_steps(error, saved, asked, done):
-        fields, new = fields_in_new_folder(workdir, saved, more), f"{workdir}-to-{done + more}"
+        fields, new = fields_in_new_folder(workdir, saved, more), longer_workdir(workdir, done + more)
         ways = [(_LONGER.format(more), f"mc.Trainer(config.replace({fields!r}), workdir={new!r})")]
         if _extends(saved, asked, done):
             extended = {"train.extend": True}

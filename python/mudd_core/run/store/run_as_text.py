@@ -10,6 +10,7 @@ from mudd_core.base.other_folders import require_no_other
 from mudd_core.base.storage import is_url, mapped
 from mudd_core.base.surroundings import is_command_line, typed_program
 from mudd_core.config import Config
+from mudd_core.config.fields import Scalar
 from mudd_core.run.store.json_files import read_config_file
 from mudd_core.run.store.other_config import new_workdir
 from mudd_core.run.store.run_folder import RunFolder
@@ -17,12 +18,15 @@ from mudd_core.run.store.run_folder import RunFolder
 _PATH, _START = "data.path", "start.load_parameters_path"
 
 
-def trained_further(run: str, text: str = "", start: str = "") -> str:
+def trained_further(run: str, text: str = "", start: str = "", steps: int = 0) -> str:
     """Return the command or call that trains the model of a run further, in a new folder.
 
     text: value of data.path; empty: the text of the run. start: a checkpoint of the run instead of its newest one.
+    steps: the number of updates; 0: as many as the run.
     """
-    fields = {**({_PATH: text} if text else {}), _START: start or run}
+    fields: dict[str, Scalar] = {**({_PATH: text} if text else {}), _START: start or run}
+    if steps:
+        fields["train.steps"] = steps
     if is_command_line():
         words = [f"{name}={value}" for name, value in fields.items()]
         config, workdir = f"--config={run}/config.json", f"--workdir={new_workdir(run)}"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import SaveError, UserError
+from mudd_core.base.other_folders import other_folder
 from mudd_core.base.paths import local
 from mudd_core.base.regular_files import read_bytes
 from mudd_core.base.show.waiting import waiting
@@ -115,6 +116,8 @@ _HUB_NAME = re.compile(r"[A-Za-z0-9][\w-]*(\.[\w-]+)*/[A-Za-z0-9][\w.-]*|[A-Za-z
 
 def _require_source(typed: str, source: Path, *, has_settings: bool) -> None:
     """Raise UserError if there is nothing to import; for a model's name, the error has the download command."""
+    if source.is_dir() and not has_settings:
+        _require_model(typed, source)
     if source.is_dir() or (source.exists() and has_settings):
         return
     if source.exists():
@@ -133,6 +136,19 @@ def _require_source(typed: str, source: Path, *, has_settings: bool) -> None:
         f"{wanted}; nothing is downloaded here: fetch it on a machine with network access, `hf "
         f"download {source} --local-dir FOLDER`, and pass that FOLDER"
     )
+
+
+def _require_model(typed: str, source: Path) -> None:
+    """Raise UserError for adapters of PEFT, and for a run, which needs no import."""
+    other = other_folder(source)
+    if other is not None and other.base is not None:
+        raise UserError(f"[import] PATH: expected a model, got {other.text}; {other.way_out}")
+    run = RunFolder(source)
+    if run.holds_run and run.has_identity:
+        line = shlex.join([*typed_program(), "sample", typed])
+        raise UserError(
+            f"[import] PATH: expected a model of another program, got the run {typed}; type: {line}"
+        )
 
 
 def _config(system: str, theirs: Theirs, workdir: Path, words: list[str]) -> Config:
