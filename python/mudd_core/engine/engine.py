@@ -78,6 +78,7 @@ class Engine:
         """
         size, updates = self.config.train.batch_size, self.updates
         self._given = None
+        self.model.store.changes += 1
         if batch is None and (source := self._rows.core) is not None:
             taken = self._step_with(tuple(self._rows.parts))
             report = taken.run(source, step=step, updates=updates, lr=lr, limits=limits, flags=flags)

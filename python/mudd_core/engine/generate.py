@@ -85,8 +85,10 @@ class Generator:
     """The decoding graphs of a model, one for each piece length; every run has a separate cache.
 
     in_use: the lock of the model. The next run reuses the cache of a finished one. positions: 0, or the most tokens of
-    a run whose cache is a ring of max_seq_len tokens.
+    a run whose cache is a ring of max_seq_len tokens. reuses: True if a cache may be fed further by another run.
     """
+
+    reuses = True
 
     def __init__(
         self, config: ModelConfig, store: _core.ParamStore, in_use: InUse, positions: int = 0
@@ -108,6 +110,10 @@ class Generator:
         shape = (1, kv_heads(self.config), self.config.max_seq_len, head_width(self.config))
         names = (f"{which}_cache.{layer}" for which in "kv" for layer in range(self.config.n_layer))
         return {name: np.zeros(shape, np.float32) for name in names}
+
+    def give_back(self, caches: Caches) -> None:
+        """Keep the caches of a finished run for the next one."""
+        self._spare = caches
 
     def _plan(self, length: int, caches: Caches) -> tuple[_core.Executor, int]:
         if length not in self._plans:
@@ -182,11 +188,13 @@ class Generator:
                 row = self.feed(np.array([token], np.int32), cached, caches)[0]
                 cached += 1
         finally:
-            self._spare = caches
+            self.give_back(caches)
 
 
 class FullPasses(Generator):
     """Generates tokens without a KV cache: each token needs a pass over all tokens so far."""
+
+    reuses = False
 
     @alone
     def take_caches(self) -> Caches:

@@ -253,11 +253,7 @@ class Model(Parameters, Losses, Hinted):
                 temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, ids_below=ids_below
             )
             return self.inside.tokens(ids[0], max_tokens, sample, positions)
-        if self._generator is None or self._generator.positions != positions:
-            self._generator = make_generator(self.config, self.store, self.in_use, positions)
-            if note := self.config.decoding_note:
-                warnings.warn(f"[generate] {note}", stacklevel=3)
-        return self._generator.run(
+        return self.generator(positions, stacklevel=4).run(
             ids[0],
             max_tokens=max_tokens,
             temperature=temperature,
@@ -266,6 +262,14 @@ class Model(Parameters, Losses, Hinted):
             seed=seed,
             ids_below=ids_below,
         )
+
+    def generator(self, positions: int = 0, stacklevel: int = 3) -> Generator:
+        """Return the decoding graphs of the model. positions: as for Generator. stacklevel: of a UserWarning."""
+        if self._generator is None or self._generator.positions != positions:
+            self._generator = make_generator(self.config, self.store, self.in_use, positions)
+            if note := self.config.decoding_note:
+                warnings.warn(f"[generate] {note}", stacklevel=stacklevel)
+        return self._generator
 
     @contextmanager
     def brief_decoding(self) -> Iterator[None]:

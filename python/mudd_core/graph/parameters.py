@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import NotRequired, TypedDict
 
+import numpy.typing as npt
+
 from mudd_core import _core
 from mudd_core.base.types import Array
 
@@ -28,10 +30,29 @@ NONE = Adapters()
 
 
 class Store(_core.ParamStore):
-    """All parameters of a model, and its adapters. lent: the arrays that contain some of the parameters."""
+    """All parameters of a model, and its adapters. lent: the arrays that contain some of the parameters.
+
+    changes: the number of writes to weights so far; keys and values of a KV cache are valid while it is the same.
+    """
 
     adapters: Adapters = NONE
     lent: Mapping[str, Array] = {}
+    changes: int = 0
+
+    def set(self, plane: int, name: str, array: npt.ArrayLike) -> None:
+        """Write the values of one parameter into a plane, in the type of the plane."""
+        self.changes += 1
+        super().set(plane, name, array)
+
+    def set_values(self, name: str, array: npt.ArrayLike) -> int:
+        """Write fp32 values into a weight stored in any type; return the count of rounded values."""
+        self.changes += 1
+        return super().set_values(name, array)
+
+    def repack(self) -> None:
+        """Write all packed copies again, after a write to the memory of the weights."""
+        self.changes += 1
+        super().repack()
 
 
 def adapter_of(store: _core.ParamStore, name: str) -> Adapters | None:
