@@ -156,11 +156,21 @@ def _answer(
     except masks.RefusedError as error:
         return {"kind": error.kind, "reason": error.reason, "texts": error.texts}
     except MemoryError:
-        return {
-            "kind": masks.TOO_MUCH_MEMORY,
-            "reason": "the template needs too much memory for it",
-            "texts": [],
-        }
+        return _no_memory()
+
+
+def _no_memory() -> Answer:
+    return {"kind": masks.TOO_MUCH_MEMORY, "reason": "the template needs too much memory for it", "texts": []}
+
+
+def _prompt(render: masks.Render, turns: list[masks.Message], asks: bool) -> Answer:
+    """Return the rendered text of turns. asks: with the prompt for the next answer at the end."""
+    try:
+        return {"text": render(turns, asks).text}
+    except masks.RefusedError as error:
+        return {"kind": error.kind, "reason": error.reason, "texts": error.texts}
+    except MemoryError:
+        return _no_memory()
 
 
 def has_marks(source: str) -> bool:
@@ -196,16 +206,15 @@ def main() -> int:
         which = int(bool(request["tools"]))
         variables = {**head["variables"], **request["variables"]}
         render = renderer(templates[which], variables, request["tools"], head["longest"])
-        rest = (
-            head["loss_on"],
-            has_marks(sources[which]),
-            request["untrained"],
-            f"{variables.get('eos_token', '')}",
-        )
-        answer = _answer(render, request["messages"], *rest)
-        if answer.get("kind") in (masks.REFUSES, masks.UNWRITTEN) and request["written"]:
-            again = _answer(render, request["written"], *rest)
-            answer = answer if "kind" in again else again
+        if "asks" in request:
+            answer = _prompt(render, request["messages"], request["asks"])
+        else:
+            eos = f"{variables.get('eos_token', '')}"
+            rest = (head["loss_on"], has_marks(sources[which]), request["untrained"], eos)
+            answer = _answer(render, request["messages"], *rest)
+            if answer.get("kind") in (masks.REFUSES, masks.UNWRITTEN) and request["written"]:
+                again = _answer(render, request["written"], *rest)
+                answer = answer if "kind" in again else again
         signal.setitimer(signal.ITIMER_PROF, 0)
         _say(answer)
     return 0

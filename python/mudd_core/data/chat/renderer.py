@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import signal
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from mudd_core.base.child import Child
 from mudd_core.base.errors import UserError
 from mudd_core.base.packages import install_command, needed
+from mudd_core.base.types import JsonObject
 from mudd_core.data.chat.child import Answer
 from mudd_core.data.chat.conversations import Conversation
 from mudd_core.data.chat.counted import RefusedError
@@ -75,6 +77,17 @@ class Renderer:
             raise RefusedError(answer["kind"], answer["reason"], answer["texts"])
         spans = [(a, b) for a, b in answer["spans"]]
         return RenderedChat(answer["text"], spans, answer["head"], answer["changed"])
+
+    def prompt(self, messages: Sequence[JsonObject], variables: JsonObject, *, asks: bool = True) -> str:
+        """Return the rendered text of messages. asks: end it with the prompt for the next answer.
+
+        Raise RefusedError for messages that the template rejects, and UserError if the template takes too long.
+        """
+        request = {"messages": [*messages], "tools": None, "variables": variables, "asks": asks}
+        answer = self._ask(json.dumps(request), "")
+        if "kind" in answer:
+            raise RefusedError(answer["kind"], answer["reason"], answer["texts"])
+        return answer["text"]
 
     def _ask(self, request: str, example: str) -> Answer:
         child = self._child

@@ -56,6 +56,17 @@ def find_template(settings: DataConfig, tokenizer: Tokenizer | None) -> ChatTemp
 
     tokenizer: for the names of BOS and EOS, if its folder has no settings; None: without them.
     """
+    if (found := template_or_none(settings, tokenizer)) is not None:
+        return found
+    raise UserError(
+        f"[data.template] data.pipeline=chat needs a chat template, and {settings.tokenizer} has "
+        f"none ({TEMPLATE}, or chat_template in {CONFIG}); set data.template=chatml, or "
+        "data.template=FILE, a Jinja template"
+    )
+
+
+def template_or_none(settings: DataConfig, tokenizer: Tokenizer | None) -> ChatTemplate | None:
+    """Return the template of a config, as find_template does; None if the tokenizer's folder has none."""
     folders = _folders(settings.tokenizer)
     configs = [read_config(read_bytes(file), str(file)) for file in _files(folders, CONFIG)]
     variables = _variables(configs) if configs else _usual(tokenizer)
@@ -70,11 +81,7 @@ def find_template(settings: DataConfig, tokenizer: Tokenizer | None) -> ChatTemp
         found = _of_config(config.get("chat_template"), file)
         if (source := found.get("default")) is not None:
             return ChatTemplate(source, str(file), variables, found.get(TOOL_USE, ""))
-    raise UserError(
-        f"[data.template] data.pipeline=chat needs a chat template, and {settings.tokenizer} has "
-        f"none ({TEMPLATE}, or chat_template in {CONFIG}); set data.template=chatml, or "
-        "data.template=FILE, a Jinja template"
-    )
+    return None
 
 
 def _folders(tokenizer: str) -> list[Path]:

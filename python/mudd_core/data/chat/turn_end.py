@@ -19,10 +19,14 @@ _MARK = re.compile(r"<\|[^|<>\s]{1,40}\|>|</?(?:start|end)_of_(?:turn|text)>")
 
 @dataclass(frozen=True)
 class TurnEnd:
-    """The end of an answer in a template. token: its id, or None. marks: strings that are not single tokens."""
+    """The end of an answer in a template.
+
+    token: its id, or None. marks: strings that are not single tokens. text: the text after an answer.
+    """
 
     token: int | None
     marks: tuple[str, ...] = ()
+    text: str = ""
 
     def notes(self, template: str) -> list[str]:
         """Return notes for the user. template: the template's name."""
@@ -62,7 +66,7 @@ def turn_end(template: ChatTemplate, tokenizer: Tokenizer) -> TurnEnd | None:
         special |= tokenizer.special_ids()
     begin = text.rfind(_ANSWER) + len(_ANSWER)
     ends = [int(one) for one, place in zip(ids, places, strict=True) if place[0] >= begin and one in special]
-    return TurnEnd(ends[0] if ends else None, _unknown_marks(text, places))
+    return TurnEnd(ends[0] if ends else None, _unknown_marks(text, places), text[begin:])
 
 
 def _unknown_marks(text: str, places: Int64) -> tuple[str, ...]:
