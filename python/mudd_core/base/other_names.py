@@ -160,6 +160,14 @@ _DATA = _FIELD.format("data.path", '"my_text.txt"')
 _WORKDIR = 'type mc.Trainer(config, workdir="runs/x")'
 # Keyword arguments of other libraries, by the function here.
 ARGUMENTS: dict[str, dict[str, str]] = {
+    "chat": {
+        "add_generation_prompt": "it is always set",
+        "chat_template": "type chat(messages, template=FILE)",
+        "max_new_tokens": "type chat(messages, max_tokens=100)",
+        "streamer": "type for text in run.chat(messages, stream=True)",
+        "system": 'type chat([{"role": "system", "content": text}, ...])',
+        "think": "type chat(messages, enable_thinking=False)",
+    },
     "compare": {
         "html": 'type mc.compare(first, second).save("page.html")',
         "runs": "type mc.compare(*runs)",

@@ -13,7 +13,8 @@ from mudd_core.base.other_folders import is_hugging_face, require_no_other
 from mudd_core.base.paths import local
 from mudd_core.config.suggest import nearest
 from mudd_core.interop import load_original
-from mudd_core.run.opened.run import Run, Source, config_of, folder_tokenizer, own_source
+from mudd_core.run.opened.run import Run
+from mudd_core.run.opened.source import Source, config_of, folder_tokenizer, own_source
 from mudd_core.run.store.original_run import original_run_text, reader_state_of
 
 if TYPE_CHECKING:

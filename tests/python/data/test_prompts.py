@@ -14,7 +14,7 @@ from mudd_core.data.tokenizers.bpe_training import train_bpe
 from mudd_core.data.tokenizers.source import find_tokenizer
 from mudd_core.data.tokenizers.streams import Growing
 from mudd_core.data.tokenizers.tokenizer import Tokenizer, byte_alphabet
-from mudd_core.run.opened.run import folder_tokenizer
+from mudd_core.run.opened.source import folder_tokenizer
 
 TEXTS = ["the cat sat on the mat", "hello world of text", "def read(self):\n    return 1\n"] * 20
 PROMPTS = [

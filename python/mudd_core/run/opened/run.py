@@ -1,12 +1,9 @@
-"""A run as an object with model, metrics and generated text, and the folders of mudd_core that open as one."""
+"""A run as an object with model, metrics, generated text and answers."""
 
 from __future__ import annotations
 
-import dataclasses
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, overload
 
@@ -17,45 +14,25 @@ from mudd_core.base.other_names import RUN
 from mudd_core.base.show.printable import visible_line
 from mudd_core.base.show.tables import html_table
 from mudd_core.base.surroundings import notes_stream
-from mudd_core.config import Config, SampleConfig, TrainConfig
+from mudd_core.config import Config, SampleConfig
 from mudd_core.config.suggest import nearest
-from mudd_core.data.tokenizers.files import VOCABULARIES
-from mudd_core.data.tokenizers.source import find_tokenizer
 from mudd_core.engine.model import Model
-from mudd_core.engine.model_folder import is_model_folder
-from mudd_core.run.build.run_tokenizer import end_ids, own_tokenizer
-from mudd_core.run.build.saved_model import model_of_run
+from mudd_core.run.opened.chat import Chat
+from mudd_core.run.opened.chat_messages import checked_messages
+from mudd_core.run.opened.chat_template import chat_template
+from mudd_core.run.opened.source import Source
 from mudd_core.run.opened.text_stream import TextStream
 from mudd_core.run.records.events import Sample
 from mudd_core.run.report.curve import Curve, curve
 from mudd_core.run.report.object_text import Facts, one_line, run_facts
 from mudd_core.run.report.sample import pieces
-from mudd_core.run.store.best_step import step_asked
 from mudd_core.run.store.checkpoints import Checkpoints
-from mudd_core.run.store.json_files import read_saved_config
 from mudd_core.run.store.metric_arrays import Metrics
 from mudd_core.run.store.metrics import Row, last_update, rows_of, samples_of
-from mudd_core.run.store.own_code import MODEL, run_copies
 from mudd_core.run.store.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from mudd_core.data.tokenizers.tokenizer import Tokenizer
-
-
-@dataclasses.dataclass(frozen=True)
-class Source:
-    """The source of a Run.
-
-    model: returns (model, step); the step is None for weights only. folder: the folder of a run.
-    step: of the checkpoint that the user named; None for the newest.
-    """
-
-    path: Path
-    config: Config
-    model: Callable[[], tuple[Model, int | None]]
-    tokenizer: Callable[[], Tokenizer | None]
-    folder: RunFolder | None = None
-    step: int | None = None
 
 
 class Sampling(TypedDict, total=False):
@@ -72,6 +49,18 @@ class Sampling(TypedDict, total=False):
     write: Callable[[str], None]
 
 
+class ChatSettings(TypedDict, total=False):
+    """The keyword arguments of Run.chat; Run.chat explains them."""
+
+    max_tokens: int | None
+    temperature: float | None
+    top_k: int | None
+    top_p: float | None
+    seed: int | None
+    enable_thinking: bool | None
+    template: str
+
+
 class Run(Hinted):
     """A run opened by mc.load_run: `run.model`, `run.metrics["loss"]`, `run.generate("text")`, `run.plot()`.
 
@@ -85,6 +74,7 @@ class Run(Hinted):
         self._source = source
         self._model: tuple[Model, int | None] | None = None
         self._tokenizer: Tokenizer | None = None
+        self._chats: dict[str, Chat] = {}  # by the argument `template`
 
     @property
     def path(self) -> Path:
@@ -205,13 +195,86 @@ class Run(Hinted):
             "bos": bos,
             "special_tokens": special_tokens,
         }
-        known = {name: value for name, value in given.items() if value is not None}
-        settings = self.config.replace({"sample": known}).sample if known else self.config.sample
+        settings = self._sampling(given)
         if isinstance(prompt, list):
             return [self._text(one, settings, write) for one in prompt]
         if stream:
             return TextStream(prompt, self._pieces(prompt, settings, write))
         return self._text(prompt, settings, write)
+
+    @overload
+    def chat(
+        self,
+        messages: Sequence[Mapping[str, str]],
+        *,
+        stream: Literal[False] = False,
+        **settings: Unpack[ChatSettings],
+    ) -> str: ...
+    @overload
+    def chat(
+        self,
+        messages: Sequence[Mapping[str, str]],
+        *,
+        stream: Literal[True],
+        **settings: Unpack[ChatSettings],
+    ) -> TextStream: ...
+    @known_arguments("chat")
+    def chat(
+        self,
+        messages: Sequence[Mapping[str, str]],
+        *,
+        stream: bool = False,
+        max_tokens: int | None = None,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        seed: int | None = None,
+        enable_thinking: bool | None = None,
+        template: str = "",
+    ) -> str | TextStream:
+        """Return the model's answer to a conversation: `run.chat([{"role": "user", "content": "Hello"}])`.
+
+        messages: dicts with role (system, user, assistant, tool) and content. Append the answer and the next question
+        for another turn; the keys and values of the ids that are the same as before are not computed again. The oldest
+        turns of a conversation that is longer than the model's longest sequence are left out, and a note says so.
+
+        stream: return an iterator over the pieces of the answer. enable_thinking: a variable of the template. template:
+        `chatml` or a file, for a run without a chat template. The `sample` section of the config has the defaults of
+        the others. Raise UserError for other messages, and if the template rejects them.
+        """
+        require_flag("chat", "stream", stream)
+        found = checked_messages(messages)
+        given = {
+            "max_tokens": max_tokens,
+            "temperature": temperature,
+            "top_k": top_k,
+            "top_p": top_p,
+            "seed": seed,
+        }
+        settings, chat = self._sampling(given), self.chat_with(template)
+        answer = chat.pieces(found, settings, chat.variables(enable_thinking))
+        return TextStream(str(found[-1]["content"]), answer) if stream else "".join(answer)
+
+    def chat_with(
+        self,
+        template: str = "",
+        tokenizer: Tokenizer | None = None,
+        note: Callable[[str], None] = lambda text: _note(text),
+    ) -> Chat:
+        """Return the object that answers conversations.
+
+        template: as for chat(). tokenizer: None for the run's. note: called with lines for the user.
+        """
+        if template not in self._chats:
+            source, tokenizer = self._source, tokenizer or self.tokenizer
+            found = chat_template(source.path, source.config, source.folder, tokenizer, template)
+            self._chats[template] = Chat(self.model, tokenizer, found, note)
+        return self._chats[template]
+
+    def _sampling(self, given: Mapping[str, int | float | str | bool | None]) -> SampleConfig:
+        """Return the sample section of the config with the values that are not None."""
+        known = {name: value for name, value in given.items() if value is not None}
+        return self.config.replace({"sample": known}).sample if known else self.config.sample
 
     def _pieces(self, prompt: str, settings: SampleConfig, write: Callable[[str], None]) -> Iterator[str]:
         """Yield the pieces of the text after a prompt, and pass each to `write`."""
@@ -283,67 +346,3 @@ def folder_named_by(run: Run) -> Path:
 
 def _note(text: str) -> None:
     print(f"note: {text}", file=notes_stream())
-
-
-def own_source(path: Path, step: int | str | None, *, trust_code: bool = False) -> Source | None:
-    """Return the source of a folder that mudd_core has written; None for another folder.
-
-    step: the step of the checkpoint, or "best"; None: the newest one, or the step of a checkpoint's own folder.
-    trust_code: code in the run's folder may run. No code runs before the model, or a reader of the text, is used.
-    """
-    if is_model_folder(path):
-        return _of_model(path, step)
-    folder, of_folder = RunFolder.holding(path)
-    folder = replace(folder, trusted=trust_code)
-    if not folder.holds_run or not folder.has_identity:
-        return None
-    step = step_asked(step, folder, "[load_run] step")
-    if step is not None:
-        _require_saved(step, folder)
-    if step is not None and of_folder is not None and step != of_folder:
-        raise UserError(
-            f"[load_run] step: expected {of_folder}, the step of {path}, got {step}; leave it out"
-        )
-    run_copies(folder, needs=())  # makes the data's reader available, which the tokenizer may need
-    config, step = read_saved_config(folder), of_folder if step is None else step
-    return Source(
-        path,
-        config,
-        partial(_model, folder, step),
-        partial(own_tokenizer, config, folder),
-        folder,
-        step,
-    )
-
-
-def _require_saved(step: int, folder: RunFolder) -> None:
-    """Raise UserError if a run has no checkpoint of this step."""
-    saved = Checkpoints(folder).steps()
-    if step not in saved:
-        has = f"steps there: {', '.join(map(str, saved))}" if saved else "it has none yet"
-        raise UserError(f"[load_run] step: {folder} has no checkpoint of step {step}; {has}")
-
-
-def _model(folder: RunFolder, step: int | None) -> tuple[Model, int]:
-    run_copies(folder, needs=MODEL)
-    return model_of_run(read_saved_config(folder), folder, step)
-
-
-def config_of(folder: Path, model: Model) -> Config:
-    """Return a config for a model without a run. Its sequences are as long as the model allows."""
-    name = folder.absolute().name.lstrip(".") or "model"
-    return Config(name=name, model=model.config, train=TrainConfig(seq_len=model.config.max_seq_len))
-
-
-def folder_tokenizer(folder: Path) -> Tokenizer | None:
-    """Return the tokenizer in a folder; None if there is none."""
-    if any((folder / name).is_file() for name in VOCABULARIES):
-        return find_tokenizer(str(folder.absolute()), 0).make().for_prompts(end_ids(folder))
-    return None
-
-
-def _of_model(path: Path, step: int | str | None) -> Source:
-    if step is not None:
-        raise UserError(f"[load_run] step: expected none for a saved model, got {step} for {path}")
-    model = Model.load(path)
-    return Source(path, config_of(path, model), lambda: (model, None), partial(folder_tokenizer, path))
