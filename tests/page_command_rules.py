@@ -96,7 +96,8 @@ ELSEWHERE = (
     ),
     Rule(r".*--hosts?[ =]|sbatch |srun |kubectl |docker/build_image\.sh|mpirun --hostfile", "hosts"),
     Rule(
-        r"python launch\.py clm model\.config_path=mixtral|python -m mlperf_logging|python3 launch\.py (tune|export) ",
+        r"python launch\.py clm model\.config_path=mixtral|python -m mlperf_logging|"
+        r"python3 launch\.py (tune |export |chat (SmolLM2|runs/mine$))",
         "bucket",
     ),
     Rule(r"py-spy |gdb ", "debugger"),

@@ -27,7 +27,7 @@ _TRAINING = ("train", "bakeoff", "tune")
 _INFORMING = ("--plan", "--params", "--help", "-h", "--version", "-V")
 _HELP = {"--help", "-h", "--version", "-V"}
 # Options of some commands that are names of config fields for the others.
-_FIELDS_TOO = ("--tokenizer", "--num-samples", "--prompt-file")
+_FIELDS_TOO = ("--tokenizer", "--template", "--num-samples", "--prompt-file")
 
 
 @dataclass(frozen=True)

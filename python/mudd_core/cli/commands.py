@@ -73,6 +73,10 @@ def run(request: Request, ranks: Ranks | None = None) -> int:
         return 0
     if request.command in ("data", "report"):
         return data(request) if request.command == "data" else report(request)
+    if request.command == "chat":
+        from mudd_core.cli.chat.command import chat
+
+        return chat(request)
     return {"train": train, "validate": validate, "sample": sample}[request.command](request, ranks)
 
 

@@ -24,6 +24,10 @@ may set only fields that may change on resume.""",
 checkpoint; --workdir=RUN or --config=FILE also select a run. Overrides may set only fields that may change on resume.
 A sample ends with its document, before a --stop string, at sample.max_tokens, or at the model's longest sequence. Lines
 of --- separate samples. With --interactive Ctrl-C ends an answer. Control characters are written as \\xNN.""",
+    "chat": """Talks to a run's checkpoint or to the model in a Hugging Face folder. Each line is a message of the user;
+the answer is printed token by token. The chat template is the run's or the folder's. /reset starts a new conversation,
+/save FILE appends the conversation to a jsonl file that tune reads, and Ctrl-C ends an answer. In a pipe each line is a
+message and each answer one line, with \\n for a line feed. Overrides may set only fields that may change on resume.""",
     "data": """Builds the token cache of the config's text, if it is missing, and prints its hash, tokenizer and sizes.
 With --workdir and without --config, it uses the text of that run.""",
     "report": """Prints a summary of a run: config, validation losses, the loss curve in characters, the last
@@ -56,6 +60,14 @@ _FIELDS = {
         "sample.window",
         "train.threads",
     ),
+    "chat": (
+        "sample.temperature",
+        "sample.top_k",
+        "sample.top_p",
+        "sample.max_tokens",
+        "sample.seed",
+        "train.threads",
+    ),
     "data": ("data.path", "data.tokenizer", "data.vocab_size", "data.cache_dir"),
     "report": (),
 }
@@ -72,11 +84,18 @@ _EXAMPLES = {
         "sample runs/mine --prompt-lines=prompts.txt --num-samples=3 --stop=$'\\n\\n'",
         "sample runs/mine --interactive",
     ),
+    "chat": (
+        "chat SmolLM2-135M-Instruct",
+        "chat SmolLM2-135M-Instruct --system='Be brief.' < questions.txt",
+        "chat runs/mine --template=chatml",
+    ),
     "data": ("data --config=small.py", "data --config=small.py data.path=my_text"),
     "report": ("report --config=small.py", "report runs/mine", "report runs/mine --html mine.html"),
 }
 EXIT_CODES = {
     "sample": "0 written, 2 bad arguments, 65 damaged input, 74 output lost, 130 left by Ctrl-C",
+    "chat": "0 ended, 2 bad arguments or a message without an answer in a pipe, 65 damaged input, 130 left by Ctrl-C, "
+    "143 stopped by SIGTERM",
     "train": "0 finished, 2 bad arguments, 65 damaged, 74 save failed, 75 stopped, 76 diverged",
 }
 
@@ -88,7 +107,7 @@ def command_help(command: str, config: Config | None) -> str:
     shown = [short_entry(fields[path], WIDTH) for path in _FIELDS[command] if path in fields]
     taken = [name for name, (_, _, takers) in OPTIONS.items() if command in takers or not takers]
     common = [name for name in taken if name not in ("--mode", "--version")]
-    about = "RUN" if command in READING else "--config=FILE"
+    about = "RUN|FOLDER" if command == "chat" else "RUN" if command in READING else "--config=FILE"
     lines = [
         f"usage: {called} {command} {about} [options] [section.field=value ...]",
         "",

@@ -18,7 +18,8 @@ _OF_SAMPLE = (  # options of sample; validate also has --step
     "--step",
 )
 _OF_TRAIN = ("--params", "--explain", *JOB_OPTIONS, "--devices", "--verbose", "--node-memory")
-_ELSEWHERE = ("--mode", "--trust-code", "--split", "--html", "--tokenizer")  # on other lines
+_OF_CHAT = ("--system", "--no-think", "--template")
+_ELSEWHERE = ("--mode", "--trust-code", "--version", "--split", "--html", "--tokenizer")  # on other lines
 
 
 def answer(words: Sequence[str]) -> str | None:
@@ -63,13 +64,15 @@ def main_help() -> str:
         *command_lines(),
         "",
         "options:",
-        *option_lines(name for name in OPTIONS if name not in (*_OF_TRAIN, *_OF_SAMPLE, *_ELSEWHERE)),
+        *option_lines(
+            name for name in OPTIONS if name not in (*_OF_TRAIN, *_OF_SAMPLE, *_OF_CHAT, *_ELSEWHERE)
+        ),
         f"  train: {' '.join(_OF_TRAIN)}",
         f"  sample: {' '.join(_OF_SAMPLE)}",
-        "  validate: --split; report: --html --tokenizer; all commands: --mode --trust-code",
+        f"  chat: {' '.join(_OF_CHAT)} --tokenizer --step",
+        "  validate: --split; report: --html --tokenizer; all commands: --mode --trust-code --version",
         "",
-        "examples:",
-        *example_lines((WRITING,)),
+        *(f"example:{line[1:]}" for line in example_lines((WRITING,))),
         "",
         folded(
             "Set a field of the config with train.steps=100, --config.train.steps=100 or --steps 100. A config file "

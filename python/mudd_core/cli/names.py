@@ -6,6 +6,7 @@ COMMANDS = {
     "train": "train, or resume the run in the work directory (the default)",
     "validate": "print loss and bits per byte of the newest checkpoint on held-out text",
     "sample": "write text with the newest checkpoint",
+    "chat": "talk to a run, or to a model in a Hugging Face folder",
     "data": "build the token cache; also: data show, data convert, data inspect",
     "report": "print a run's config, losses, checkpoints; --html: as a page",
 }
@@ -66,7 +67,7 @@ GROUPS = {
         *("train", "tune", "data", "data show", "data convert", "data inspect"),
         *("preprocess", "bakeoff", "mup", "grow"),
     ),
-    "use a model": ("sample", "validate", "import", "export"),
+    "use a model": ("sample", "chat", "validate", "import", "export"),
     "look inside": ("configs", "report", "compare", "weights"),
     "machines": ("doctor", "profile", "commbench", "scale", "completion"),
 }
@@ -111,7 +112,10 @@ OPTIONS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "--interactive": ("", "read prompts from the terminal, until an empty line or Ctrl-D", ("sample",)),
     "--num-samples": ("N", "samples for each prompt, each with the next seed; default 1", ("sample",)),
     "--stop": ("TEXT", "end a sample before this string, which is not printed; may be repeated", ("sample",)),
-    "--tokenizer": ("PATH", "tokenizer for a run that has none", ("sample", "report")),
+    "--system": ("TEXT", "system message of the conversation", ("chat",)),
+    "--no-think": ("", "set enable_thinking=false in the chat template", ("chat",)),
+    "--template": ("NAME", "chat template of a model that has none: chatml or a Jinja file", ("chat",)),
+    "--tokenizer": ("PATH", "tokenizer for a run that has none", ("sample", "chat", "report")),
     "--trust-code": (
         "",
         "run the Python files of a run from another machine; read them first",
@@ -122,7 +126,7 @@ OPTIONS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "--step": (
         "N",
         "checkpoint of step N instead of the newest; best: the lowest validation loss",
-        ("validate", "sample"),
+        ("validate", "sample", "chat"),
     ),
     "--help": (
         "",
@@ -149,7 +153,7 @@ JOB_OPTIONS = ("--ranks", "--hosts", "--max-restarts")  # options for the proces
 TOOLS_ON_RANKS = ("export", "bakeoff")
 OWN_RANKS = ("commbench", "tune")
 # Commands that read a run with its saved config. Their arguments may set only fields that may change on resume.
-READING = ("validate", "sample", "report")
+READING = ("validate", "sample", "chat", "report")
 INTERACTIVE = "--interactive"
 PROMPTS = ("--prompt", "--prompt-file", "--prompt-lines", INTERACTIVE)  # options with the prompts of sample
 # All names that are not fields, used in suggestions.

@@ -18,7 +18,7 @@ from mudd_core.run.store.saved_run import named_run
 
 def saved_run(request: Request) -> tuple[Config, RunFolder]:
     """Return the config and folder of the requested run; raise UserError, with the whole command if possible."""
-    section = {"sample": "sample", "validate": "eval"}.get(request.command, "")
+    section = {"sample": "sample", "chat": "sample", "validate": "eval"}.get(request.command, "")
     try:
         return named_run(request.options, request.words, KNOWN_WORDS, section, _needs(request))
     except UserError as error:

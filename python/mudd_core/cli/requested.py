@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mudd_core.base.errors import UserError
-from mudd_core.base.other_folders import require_no_other
+from mudd_core.base.other_folders import other_folder, require_no_other
 from mudd_core.base.storage import is_url
 from mudd_core.cli.argv import Invocation, require_takers
 from mudd_core.cli.corrected import (
@@ -109,8 +109,8 @@ def _take_run(request: Request, command: str) -> None:
     Raise UserError for training in the folder of a checkpoint, and for folders of Hugging Face and PEFT.
     """
     for item in bare(request.words):
-        require_no_other(Path(item.raw), "[arguments]")
-    require_no_other(Path(request.options.get("--workdir", "")), "[arguments] --workdir:")
+        _require_run(Path(item.raw), "[arguments]", command)
+    _require_run(Path(request.options.get("--workdir", "")), "[arguments] --workdir:", command)
     require_no_other(Path(request.options.get("--config", "")), "[arguments] --config:", "a config")
     if command in (*READING, "data") and "--workdir" not in request.options:
         for item in bare(request.words):
@@ -131,6 +131,12 @@ def _take_run(request: Request, command: str) -> None:
     request.options["--workdir"] = folder
     if step is not None and command in OPTIONS["--step"][2]:
         request.options.setdefault("--step", str(step))
+
+
+def _require_run(path: Path, place: str, command: str) -> None:
+    """Raise UserError for a folder of Hugging Face or PEFT; chat reads the models of the former."""
+    if command != "chat" or ((found := other_folder(path)) is not None and found.base is not None):
+        require_no_other(path, place)
 
 
 def _take_config(request: Request, command: str) -> None:

@@ -113,11 +113,11 @@ def answer_lines(
 
 def _line() -> str:
     """Return the next line of standard input without its line feed; empty at the end of the input."""
-    return _typed() if sys.stdin.isatty() else _piped()
+    return (typed_line() or "") if sys.stdin.isatty() else _piped()
 
 
-def _typed() -> str:
-    """Return a line that the user types at a terminal; empty at the end of the input."""
+def typed_line() -> str | None:
+    """Return a line that the user types at a terminal; None at the end of the input."""
     with contextlib.suppress(ImportError):
         importlib.import_module("readline")  # adds line editing and history
     try:
@@ -127,7 +127,7 @@ def _typed() -> str:
         return input()
     except EOFError:
         print(file=sys.stderr)
-        return ""
+        return None
 
 
 def _piped() -> str:

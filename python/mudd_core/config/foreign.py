@@ -131,7 +131,7 @@ COMMANDS = {
     **dict.fromkeys(("finetune", "fine-tune", "fine_tune", "finetuning", "sft", "lora"), "tune"),
     **dict.fromkeys(("evaluate", "evaluation", "test", "score", "perplexity"), "validate"),
     **dict.fromkeys(("infer", "inference", "predict", "complete", "write"), "sample"),
-    "chat": "sample --interactive",
+    **dict.fromkeys(("talk", "converse", "repl"), "chat"),
     **dict.fromkeys(("plot", "show", "tensorboard", "log", "logs", "status", "view"), "report"),
     **dict.fromkeys(("list", "ls", "models", "presets", "recipes"), "configs"),
     **dict.fromkeys(("tokenize", "prepare"), "data"),

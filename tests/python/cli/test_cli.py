@@ -74,7 +74,10 @@ def test_help_shows_every_field_with_default_unit_and_meaning(tmp_path: Path) ->
         (["train"], "--config=FILE is missing"),
         (["--config=tiny.py", "sample"], "'sample' is a command and must be the first argument"),
         (["sample", "--config=tiny.py", "--plan"], "--plan: expected the command train, got sample"),
-        (["--config=tiny.py", "--step=3"], "--step: expected the command validate or sample, got train"),
+        (
+            ["--config=tiny.py", "--step=3"],
+            "--step: expected the command validate or sample or chat, got train",
+        ),
         (["--help=gpt2"], "expected nothing or all after it"),
         (["profile", "--config=tiny.py", "--setps=3"], "[profile] unknown option '--setps'; did you mean"),
         (["export", "--workdir=w", "--too=x"], "[export] --to is missing; type: "),

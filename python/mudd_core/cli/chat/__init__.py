@@ -1,0 +1,1 @@
+"""The command `chat`: conversations with a model at a terminal or through a pipe."""
