@@ -144,7 +144,7 @@ CASES: dict[str, tuple[Spoil, tuple[str, ...], int, str]] = {
         "got the file base/model-00001-of-00003.safetensors; pass its folder",
     ),
     "a damaged config": (lambda folder: (folder / BASE).write_text("{"), (), 65, "config.json"),
-    "an unknown kind of model": (edit(BASE, lambda value: value.update(model_type="phi3")), (), 2, "one of llama, "),
+    "an unknown kind of model": (edit(BASE, lambda value: value.update(model_type="falcon")), (), 2, "one of llama, "),
     "an adapter of another base": (other_adapter, ("--adapter=other",), 2, "16 inputs, got one with 99; give the base"),
     "no adapter": (lambda _: None, ("--adapter=none",), 2, "expected a folder of PEFT with adapter_config.json, got "),
     "rank 0": (lambda _: None, ("lora.rank=0",), 2, "lora.rank: expected at least 1, got 0"),

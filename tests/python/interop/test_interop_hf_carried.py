@@ -13,6 +13,7 @@ import torch
 import mudd_core as mc
 from hf_models import V, make, transformers
 from mudd_core.cli import main
+from mudd_core.interop.hf_settings import KINDS
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*not a checkpoint of mudd_core")
 TEMPLATE = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}\n{% endfor %}"
@@ -118,9 +119,9 @@ def large_tokenizer(path: Path) -> None:
         (cut_shard, 65, "model-00001-of-"),
         (large_tokenizer, 2, f"expected at most the model's {V} ids, got {V + 1}"),
         (
-            lambda path: changed(path, model_type="phi3"),
+            lambda path: changed(path, model_type="falcon"),
             2,
-            "one of llama, mistral, qwen2, qwen3, gpt2, mixtral",
+            f"one of {', '.join(KINDS)}, got 'falcon'",
         ),
         (
             lambda path: changed(path, vocab_size=300),
