@@ -78,7 +78,7 @@ void add_lookups() {
     std::vector<int32_t> ids(kRows);
     for (int32_t r = 0; r < kRows; ++r) ids[static_cast<size_t>(r)] = r * 7 % kRows;
     return [&k, ids = std::move(ids), table = filled(kAll), y = Floats(kAll)]() mutable {
-      k.fwd(0, kRows, kCols, ids.data(), table.data(), kCols, nullptr, 0, y.data(), kCols);
+      k.fwd(0, kRows, kCols, ids.data(), table.data(), kCols, 1.0f, nullptr, 0, y.data(), kCols);
     };
   });
   // Two rows of dy for every id, one in each shard.

@@ -14,6 +14,8 @@ using namespace mudd;
 using namespace mudd::test;
 using namespace mudd::test::embedding;
 
+constexpr float kScale = 25.298f;
+
 TEST_CASE("embedding rows equal the reference on every edge of the lanes") {
   for_each_row(embedding_rows(), [](const auto& row) {
     for (int64_t rows : {0, 1, 5})
@@ -23,9 +25,9 @@ TEST_CASE("embedding rows equal the reference on every edge of the lanes") {
         const auto table = numbers(1, 3 * d), residual = numbers(2, rows * d);
         std::vector<double> want(static_cast<size_t>(rows * d));
         const auto t = widen(table), x = widen(residual);
-        reference::embedding<double>(rows, d, ids.data(), t.data(), x.data(), want.data());
+        reference::embedding<double>(rows, d, ids.data(), t.data(), x.data(), want.data(), kScale);
         std::vector<float> y(want.size());
-        row.kernels->fwd(0, rows, d, ids.data(), table.data(), d, residual.data(), d, y.data(), d);
+        row.kernels->fwd(0, rows, d, ids.data(), table.data(), d, kScale, residual.data(), d, y.data(), d);
         CHECK(distance(y, want, y.size()) <= tolerance("embedding.y"));
 
         // All rows have id 1 of 3, in two shards cut after the first row.
@@ -35,12 +37,12 @@ TEST_CASE("embedding rows equal the reference on every edge of the lanes") {
         const auto before = numbers(3, 3 * d);
         const float* add[] = {before.data()};
         std::vector<float> dtable(3 * d, 1e30f);
-        const EmbeddingGrad g{
-            residual.data(), d, order.data(), begin.data(), cuts.data(), 2, d, dtable.data(), add, 1};
+        EmbeddingGrad g{residual.data(), d, order.data(), begin.data(), cuts.data(), 2, d, dtable.data(), add, 1};
+        g.scale = kScale;
         for (int64_t column = 0; column < d; column += kEmbeddingColumns) row.kernels->bwd(g, 0, 3, column);
         auto dwant = widen(before);
         for (int64_t r = 0; r < rows; ++r)
-          for (int64_t i = 0; i < d; ++i) dwant[d + i] += residual[r * d + i];
+          for (int64_t i = 0; i < d; ++i) dwant[d + i] += double(kScale) * residual[r * d + i];
         CHECK(distance(dtable, dwant, dtable.size()) <= tolerance("embedding.dtable"));
       }
   });

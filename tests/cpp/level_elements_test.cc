@@ -168,10 +168,11 @@ TEST_CASE("embedding") {
     const int32_t begin[] = {0, 3, 4, 4, 8, 9};
     const int64_t cuts[] = {0, 4, 7, 9};
     Floats y = plane(rows * d), out = plane(5 * d);
-    k.fwd(0, rows, d, ids, table.data(), d, draw.coin() ? residual.data() : nullptr, d, y.data(), d);
+    const float scale = draw.coin() ? 1.0f : 5.7f;
+    k.fwd(0, rows, d, ids, table.data(), d, scale, draw.coin() ? residual.data() : nullptr, d, y.data(), d);
     EmbeddingGrad g;
     g.dy = dy.data(), g.dy_stride = d, g.order = order, g.begin = begin, g.cuts = cuts, g.shards = 3;
-    g.width = d, g.out = out.data();
+    g.width = d, g.out = out.data(), g.scale = scale;
     k.bwd(g, 0, 5, 0);
     return joined({y, out});
   });

@@ -98,10 +98,11 @@ def embedding(draw: Draw) -> Call:
     width, rows, length = draw.size(), draw.pick((64, 1, 7, 33, 130)), draw.size(64)
     samples, residual = draw.pick((1, 2, 3)), draw.flag()
     shape = (samples, length, width)
+    options: Options = {"scale": draw.pick((1.0, 5.7))}
     if draw.flag() and length <= rows:
-        return [None, draw.array(rows, width), draw.array(*shape)], {"positions": True}
+        return [None, draw.array(rows, width), draw.array(*shape)], {**options, "positions": True}
     ids = draw.integers(rows, samples, length)
-    return [ids, draw.array(rows, width), draw.array(*shape) if residual else None], {}
+    return [ids, draw.array(rows, width), draw.array(*shape) if residual else None], options
 
 
 def glu(draw: Draw) -> Call:
@@ -202,6 +203,7 @@ def rms_norm(draw: Draw) -> Call:
     gain = draw.pick((0, width, 1))
     x = tokens(draw, heads * width)
     options: Options = {"eps": draw.pick((1e-6, 0.0, 1e-2)), "heads": heads}
+    options["gain_offset"] = draw.pick((0.0, 1.0))
     return [x, draw.array(gain) if gain else None], options
 
 

@@ -37,6 +37,22 @@ def norm_cases() -> list[Case]:
         ),
         Case(
             "rms_norm",
+            [x, gain],
+            {"gain_offset": 1.0},
+            lambda x, g: ref.rms_norm(x, ones + g),
+            lambda dy, x, g: ref.rms_norm_backward(dy, x, ones + g),
+        ),
+        Case(
+            "rms_norm",
+            [x, normal(1)],
+            {"gain_offset": -0.5},
+            lambda x, g: ref.rms_norm(x, g * ones - 0.5),
+            lambda dy, x, g: (lambda dx, dg: (dx, dg.sum(keepdims=True)))(
+                *ref.rms_norm_backward(dy, x, g * ones - 0.5)
+            ),
+        ),
+        Case(
+            "rms_norm",
             [normal(3, 5, 4 * 19), gain],
             {"heads": 4},
             lambda x, g: ref.rms_norm(x.reshape(3, 5, 4, 19), g).reshape(x.shape),

@@ -230,6 +230,13 @@ def cases() -> list[Case]:
         ),
         Case(
             "embedding",
+            [ids, table, normal(3, 7, 10)],
+            {"scale": 5.7},
+            lambda i, t, r: 5.7 * ref.embedding(i, t) + r,
+            lambda dy, i, t, r: (None, 5.7 * ref.embedding_backward(dy, i, 29), dy),
+        ),
+        Case(
+            "embedding",
             [None, table, normal(3, 7, 10)],
             {"positions": True},
             lambda i, t, r: t[:7] + r,

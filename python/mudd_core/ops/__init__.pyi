@@ -158,21 +158,22 @@ def dropout_backward(dy: Given, x: Given, residual: Given | None = None, *, rate
     The draws are those of the forward pass."""
 
 @overload
-def embedding(ids: Array | None = None, table: Array | None = None, residual: Array | None = None, *, positions: bool = False, sinusoids: int = 0) -> Float32:
-    """y = table[ids] (+ residual). ids int32 [B, T], table [V, D].
+def embedding(ids: Array | None = None, table: Array | None = None, residual: Array | None = None, *, positions: bool = False, sinusoids: int = 0, scale: float = 1.0) -> Float32:
+    """y = scale table[ids] (+ residual). ids int32 [B, T], table [V, D].
 
     positions: use the position t as the row of a token. sinusoids: row p is sin(p w), then cos(p w), with w from 1 down
     to 1/10000 in equal ratios (Vaswani et al. 2017) and the width of the residual.
 
     Options:
         positions: without ids: the row of a token is its position.
-        sinusoids: number of rows of sines and cosines, which replace the table. Values: 0 to 16777215."""
+        sinusoids: number of rows of sines and cosines, which replace the table. Values: 0 to 16777215.
+        scale: factor of the rows of the table. Values: a finite number."""
 @overload
-def embedding(ids: Given | None = None, table: Given | None = None, residual: Given | None = None, *, positions: bool = False, sinusoids: int = 0) -> Tensor: ...
+def embedding(ids: Given | None = None, table: Given | None = None, residual: Given | None = None, *, positions: bool = False, sinusoids: int = 0, scale: float = 1.0) -> Tensor: ...
 @overload
-def embedding(ids: Like | None = None, table: T | None = None, residual: T | None = None, *, positions: bool = False, sinusoids: int = 0) -> T: ...
+def embedding(ids: Like | None = None, table: T | None = None, residual: T | None = None, *, positions: bool = False, sinusoids: int = 0, scale: float = 1.0) -> T: ...
 
-def embedding_backward(dy: Given, ids: Given | None = None, table: Given | None = None, residual: Given | None = None, *, positions: bool = False, sinusoids: int = 0) -> tuple[None, Float32 | None, Float32 | None]:
+def embedding_backward(dy: Given, ids: Given | None = None, table: Given | None = None, residual: Given | None = None, *, positions: bool = False, sinusoids: int = 0, scale: float = 1.0) -> tuple[None, Float32 | None, Float32 | None]:
     """Gradients (None, dtable, dresidual) of embedding; None for absent inputs."""
 
 @overload
@@ -355,20 +356,21 @@ def pattention_backward(dy: Given | tuple[Given | None, ...], x: Given, key: Giv
     dy is one array, or a tuple with one for each projection."""
 
 @overload
-def rms_norm(x: Array, gain: Array | None = None, *, eps: float = 1e-06, heads: int = 1) -> Float32:
-    """y = x / sqrt(mean(x^2) + eps) * gain over the last axis (Zhang and Sennrich 2019).
+def rms_norm(x: Array, gain: Array | None = None, *, eps: float = 1e-06, heads: int = 1, gain_offset: float = 0.0) -> Float32:
+    """y = x / sqrt(mean(x^2) + eps) (gain_offset + gain) over the last axis (Zhang and Sennrich 2019).
 
     x [..., D], gain [D / heads] (qk-norm: heads > 1). A gain of one element applies to all channels.
 
     Options:
         eps: added to the mean square. Values: a number >= 0.
-        heads: equal pieces of the last axis, each normalized alone. Values: at least 1."""
+        heads: equal pieces of the last axis, each normalized alone. Values: at least 1.
+        gain_offset: added to the gain; 1: gain is the distance from 1. Values: a finite number."""
 @overload
-def rms_norm(x: Given, gain: Given | None = None, *, eps: float = 1e-06, heads: int = 1) -> Tensor: ...
+def rms_norm(x: Given, gain: Given | None = None, *, eps: float = 1e-06, heads: int = 1, gain_offset: float = 0.0) -> Tensor: ...
 @overload
-def rms_norm(x: T, gain: T | None = None, *, eps: float = 1e-06, heads: int = 1) -> T: ...
+def rms_norm(x: T, gain: T | None = None, *, eps: float = 1e-06, heads: int = 1, gain_offset: float = 0.0) -> T: ...
 
-def rms_norm_backward(dy: Given, x: Given, gain: Given | None = None, *, eps: float = 1e-06, heads: int = 1) -> tuple[Float32, Float32 | None]:
+def rms_norm_backward(dy: Given, x: Given, gain: Given | None = None, *, eps: float = 1e-06, heads: int = 1, gain_offset: float = 0.0) -> tuple[Float32, Float32 | None]:
     """Gradients (dx, dgain) of rms_norm; None for absent inputs."""
 
 @overload

@@ -60,7 +60,10 @@ void sort_rows(int64_t rows, int64_t vocabulary, const Scratch& s) {
 
 class Embedding : public Node {
  public:
-  explicit Embedding(const Attributes& a) : positions_(a.flag("positions")), sinusoids_(a.integer("sinusoids")) {}
+  explicit Embedding(const Attributes& a)
+      : positions_(a.flag("positions")),
+        sinusoids_(a.integer("sinusoids")),
+        scale_(static_cast<float>(a.number("scale"))) {}
 
   const char* op() const override { return "embedding"; }
   bool weight_like(int i) const override { return i == kTable; }
@@ -118,8 +121,8 @@ class Embedding : public Node {
     parallel_for((y.rows + kRowsPerTask - 1) / kRowsPerTask, [&](int64_t task, int) {
       const int64_t begin = task * kRowsPerTask, end = std::min(begin + kRowsPerTask, y.rows);
       if (table.dtype == DType::f32)
-        kernels_->fwd(begin, end, y.cols, ids, table.f32(), table.stride, residual, residual_stride, y.f32(),
-                      y.stride);
+        kernels_->fwd(begin, end, y.cols, ids, table.f32(), table.stride, scale_, residual, residual_stride,
+                      y.f32(), y.stride);
       else
         for (int64_t r = begin; r < end; ++r) forward_row(table, ids[r], run, r);
     });
@@ -138,6 +141,7 @@ class Embedding : public Node {
     sort_rows(rows, vocabulary, s);
     EmbeddingGrad g{dy.f32(), dy.stride, s.order,  s.begin,         s.cuts,
                     shards,   width,     sink.out, sink.add.data(), sink.n_add};
+    g.scale = scale_;
     std::array<const float*, kMaxGradAdds> add{};
     std::array<const int32_t*, kMaxGradAdds> add_place{};
     std::array<int64_t, kMaxGradAdds> add_count{};
@@ -190,8 +194,8 @@ class Embedding : public Node {
     const WorkerFloats row(table.cols);
     copy_wide(table.cols, table.cells() + id * table.stride, row.data());
     const Tensor &y = run.out(0), &x = run.in(kResidual);
-    kernels_->fwd(0, 1, y.cols, &kFirst, row.data(), 0, has_residual_ ? x.f32() + r * x.stride : nullptr, 0,
-                  y.f32() + r * y.stride, 0);
+    kernels_->fwd(0, 1, y.cols, &kFirst, row.data(), 0, scale_, has_residual_ ? x.f32() + r * x.stride : nullptr,
+                  0, y.f32() + r * y.stride, 0);
   }
 
   const Tensor& table_of(const Run& run) const { return sinusoids_ > 0 ? table_ : run.in(kTable); }
@@ -236,6 +240,7 @@ class Embedding : public Node {
 
   bool positions_, has_residual_ = false;
   int64_t sinusoids_;  // rows of a table that is computed instead of given
+  float scale_;
   std::vector<float> sines_;
   Tensor table_;
   int64_t positions_per_sample_ = 1;
@@ -248,7 +253,7 @@ class Embedding : public Node {
 const OpSpec& embedding_op() {
   static const OpSpec spec{
       .name = "embedding",
-      .help = R"(y = table[ids] (+ residual). ids int32 [B, T], table [V, D].
+      .help = R"(y = scale table[ids] (+ residual). ids int32 [B, T], table [V, D].
 
 positions: use the position t as the row of a token. sinusoids: row p is sin(p w), then cos(p w), with w from 1 down
 to 1/10000 in equal ratios (Vaswani et al. 2017) and the width of the residual.)",
@@ -258,7 +263,8 @@ to 1/10000 in equal ratios (Vaswani et al. 2017) and the width of the residual.)
       .outputs = {{"y"}},
       .options = {option::flag("positions", false, "without ids: the row of a token is its position"),
                   option::integer("sinusoids", 0, from_to(0, (1 << 24) - 1),
-                                  "number of rows of sines and cosines, which replace the table")},
+                                  "number of rows of sines and cosines, which replace the table"),
+                  option::number("scale", 1, {}, "factor of the rows of the table")},
       .make = make<Embedding>,
       .kernels = [] { return std::vector{chosen(embedding_rows())}; },
   };

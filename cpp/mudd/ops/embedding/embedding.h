@@ -1,4 +1,4 @@
-// embedding: y[r,:] = table[ids[r],:] (+ residual[r,:]).
+// embedding: y[r,:] = scale * table[ids[r],:] (+ residual[r,:]).
 //
 // Inputs: ids i32 [B, T] (every id in [0, V), else an error that names id and position), table_VD fp32
 // (weight-like), residual fp32 [B, T, D] (optional). Output: y [B, T, D].
@@ -6,10 +6,10 @@
 // shape comes from the residual. Option sinusoids=N: no table; its N rows are sines and cosines (Vaswani et al.
 // 2017), as wide as the residual.
 // Saved: nothing. Backward: the gradient of the residual is dy itself (passes_gradient);
-//   dtable[v,:] = sum of dy[r,:] over the rows with ids[r] = v, in row order inside a shard, then the balanced
-//   tree over shards, then the adds of the sink. A shard without the id adds +0; sums are never -0, so skipping
-//   such shards changes no bit, and any split of the shards into runs has the same result.
-//   A sink with a row list gets the rows of the ids that occur, and of the adds.
+//   dtable[v,:] = scale * sum of dy[r,:] over the rows with ids[r] = v. A shard is summed in row order and scaled,
+//   then come the balanced tree over shards and the adds of the sink. A shard without the id adds +0; sums are
+//   never -0, so skipping such shards changes no bit, and any split of the shards into runs has the same result. A
+//   sink with a row list gets the rows of the ids that occur, and of the adds.
 #pragma once
 
 #include <cstdint>
@@ -34,6 +34,7 @@ struct EmbeddingGrad {
   const int32_t* out_place = nullptr;
   const int32_t* const* add_place = nullptr;
   const int64_t* add_count = nullptr;  // rows of an add; later ones are new in out, which is the same memory
+  float scale = 1;                     // factor of the sum of dy in a shard
 };
 
 constexpr int64_t kEmbeddingColumns = 256;  // columns of one task of the gradient
@@ -42,7 +43,7 @@ constexpr int kMaxEmbeddingAdds = 16;       // of a GradSink
 struct EmbeddingKernels {
   // Look up rows [begin, end); residual may be null, and may be y itself.
   void (*fwd)(int64_t begin, int64_t end, int64_t d, const int32_t* ids, const float* table, int64_t table_stride,
-              const float* residual, int64_t residual_stride, float* y, int64_t y_stride);
+              float scale, const float* residual, int64_t residual_stride, float* y, int64_t y_stride);
   // Write rows [id_begin, id_end) of out, columns [column, column + kEmbeddingColumns) within the width.
   void (*bwd)(const EmbeddingGrad& g, int64_t id_begin, int64_t id_end, int64_t column);
 };

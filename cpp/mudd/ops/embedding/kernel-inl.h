@@ -20,20 +20,23 @@ inline void store(float* p, Vec v, int n) {
 }
 
 void fwd(int64_t begin, int64_t end, int64_t d_model, const int32_t* ids, const float* table, int64_t table_stride,
-         const float* residual, int64_t residual_stride, float* y, int64_t y_stride) {
+         float scale, const float* residual, int64_t residual_stride, float* y, int64_t y_stride) {
+  const Vec factor = Vec::set1(scale);
   for (int64_t r = begin; r < end; ++r) {
     const float* row = table + ids[r] * table_stride;
     const float* xr = residual ? residual + r * residual_stride : nullptr;
     float* yr = y + r * y_stride;
     over_row(d_model, [&](int64_t d, int n) {
-      const Vec v = load(row + d, n);
+      const Vec v = load(row + d, n) * factor;
       store(yr + d, xr ? load(xr + d, n) + v : v, n);
     });
   }
 }
 
-// Set out[0..width) to the sum of dy over rows[0..n), n > 0, in order.
-inline void sum_rows(const float* dy, int64_t stride, const int32_t* rows, int64_t n, int64_t width, float* out) {
+// Set out[0..width) to scale * (sum of dy over rows[0..n), n > 0, in order).
+inline void sum_rows(const float* dy, int64_t stride, const int32_t* rows, int64_t n, int64_t width, float scale,
+                     float* out) {
+  const Vec factor = Vec::set1(scale);
   constexpr int kTogether = 4;  // vectors: enough work for each pass over a few rows
   int64_t d = 0;
   for (; d + kTogether * Vec::kLanes <= width; d += kTogether * Vec::kLanes) {
@@ -41,12 +44,12 @@ inline void sum_rows(const float* dy, int64_t stride, const int32_t* rows, int64
     for (int j = 0; j < kTogether; ++j) v[j] = Vec::load(dy + rows[0] * stride + d + j * Vec::kLanes);
     for (int64_t i = 1; i < n; ++i)
       for (int j = 0; j < kTogether; ++j) v[j] = v[j] + Vec::load(dy + rows[i] * stride + d + j * Vec::kLanes);
-    for (int j = 0; j < kTogether; ++j) v[j].store(out + d + j * Vec::kLanes);
+    for (int j = 0; j < kTogether; ++j) (v[j] * factor).store(out + d + j * Vec::kLanes);
   }
   over_row(width - d, [&](int64_t at, int lanes) {
     Vec v = load(dy + rows[0] * stride + d + at, lanes);
     for (int64_t i = 1; i < n; ++i) v = v + load(dy + rows[i] * stride + d + at, lanes);
-    store(out + d + at, v, lanes);
+    store(out + d + at, v * factor, lanes);
   });
 }
 
@@ -54,7 +57,7 @@ inline void sum_rows(const float* dy, int64_t stride, const int32_t* rows, int64
 // Halves of the tree without a row are skipped. `spare` has a row of kEmbeddingColumns per level below.
 void tree(const EmbeddingGrad& g, const int32_t* rows, int64_t n, int first, int last, int64_t column,
           int64_t width, float* sum, float* spare) {
-  if (last - first == 1) return sum_rows(g.dy + column, g.dy_stride, rows, n, width, sum);
+  if (last - first == 1) return sum_rows(g.dy + column, g.dy_stride, rows, n, width, g.scale, sum);
   const int middle = first + (last - first) / 2;
   int64_t left = 0, high = n;  // rows ascend: count the rows before the middle
   while (left < high) {

@@ -6,10 +6,11 @@
 namespace mudd::reference {
 
 template <class N>
-void embedding(int64_t rows, int64_t d_model, const int32_t* ids, const N* table, const N* residual, N* y) {
+void embedding(int64_t rows, int64_t d_model, const int32_t* ids, const N* table, const N* residual, N* y,
+               double scale = 1) {
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t d = 0; d < d_model; ++d)
-      y[r * d_model + d] = table[ids[r] * d_model + d] + (residual ? residual[r * d_model + d] : N(0));
+      y[r * d_model + d] = N(scale) * table[ids[r] * d_model + d] + (residual ? residual[r * d_model + d] : N(0));
 }
 
 // Add the gradient of the table to dtable.

@@ -21,7 +21,10 @@ enum Input { kX, kGain };
 
 class RmsNorm : public Node {
  public:
-  explicit RmsNorm(const Attributes& a) : eps_(static_cast<float>(a.number("eps"))), heads_(a.integer("heads")) {}
+  explicit RmsNorm(const Attributes& a)
+      : eps_(static_cast<float>(a.number("eps"))),
+        gain_offset_(static_cast<float>(a.number("gain_offset"))),
+        heads_(a.integer("heads")) {}
 
   const char* op() const override { return "rms_norm"; }
   bool native_bf16() const override { return true; }
@@ -46,8 +49,9 @@ class RmsNorm : public Node {
     const RowSums sums(io.shards(), x.rows() * heads_, single_ ? 1 : width_);
     folded_ = io.wants_gradient(kGain) ? sums.bytes() : 0;
     const int64_t row = width_ * static_cast<int64_t>(sizeof(float));
-    io.scratch_forward(single_ ? row : 0);
-    io.scratch_backward(folded_ + (single_ ? row * (1 + sums.blocks()) : 0));
+    computed_ = io.has_input(kGain) && (single_ || gain_offset_ != 0);
+    io.scratch_forward(computed_ ? row : 0);
+    io.scratch_backward(folded_ + (computed_ ? row : 0) + (single_ ? row * sums.blocks() : 0));
     kernels_ = &choose(rms_norm_rows());
   }
 
@@ -70,7 +74,7 @@ class RmsNorm : public Node {
     const bool wants_gain = run.wants(kGain);
     const RowSums sums(run.shards(), x.rows * heads_, single_ ? 1 : width_);
     float* partials = run.scratch_as<float>();
-    float* rows = partials + folded_ / static_cast<int64_t>(sizeof(float));  // of a single gain; see infer
+    float* rows = partials + folded_ / static_cast<int64_t>(sizeof(float));  // of a computed gain; see infer
     const float* gain = gain_row(run, rows);
     parallel_for(sums.blocks(), [&](int64_t task, int) {
       int64_t begin = 0, end = 0;
@@ -97,17 +101,19 @@ class RmsNorm : public Node {
   }
   int64_t row_stride(const Tensor& t) const { return t.dtype == DType::bf16 ? width_ * heads_ : t.stride; }
 
-  // Return the gain of a row: null for ones; a single value is broadcast into `place`.
+  // Return the gain of a row with its offset: null for ones. A single value and an offset need `place`.
   const float* gain_row(const Run& run, float* place) const {
     if (!run.has_in(kGain)) return nullptr;
-    if (!single_) return run.in(kGain).f32();
-    std::fill_n(place, width_, run.in(kGain).f32()[0]);
+    const float* gain = run.in(kGain).f32();
+    if (!computed_) return gain;
+    for (int64_t d = 0; d < width_; ++d) place[d] = gain_offset_ + gain[single_ ? 0 : d];
     return place;
   }
 
-  float eps_;
+  float eps_, gain_offset_;
   int64_t heads_, width_ = 0;  // width_: of a head's piece of a row
   bool single_ = false;        // one gain for all channels
+  bool computed_ = false;      // the gain of a row is written to scratch
   int64_t folded_ = 0;         // bytes of the partial sums of the gain's gradient
   const RmsNormKernels* kernels_ = nullptr;
 };
@@ -117,14 +123,14 @@ class RmsNorm : public Node {
 const OpSpec& rms_norm_op() {
   static const OpSpec spec{
       .name = "rms_norm",
-      .help = R"(y = x / sqrt(mean(x^2) + eps) * gain over the last axis (Zhang and Sennrich 2019).
+      .help = R"(y = x / sqrt(mean(x^2) + eps) (gain_offset + gain) over the last axis (Zhang and Sennrich 2019).
 
 x [..., D], gain [D / heads] (qk-norm: heads > 1). A gain of one element applies to all channels.)",
       .inputs = {{"x"}, {"gain", OpInput::kOptional}},
       .outputs = {{"y"}},
       .options = {option::number("eps", 1e-6, at_least(0), "added to the mean square"),
-                  option::integer("heads", 1, at_least(1),
-                                  "equal pieces of the last axis, each normalized alone")},
+                  option::integer("heads", 1, at_least(1), "equal pieces of the last axis, each normalized alone"),
+                  option::number("gain_offset", 0, {}, "added to the gain; 1: gain is the distance from 1")},
       .make = make<RmsNorm>,
       .kernels = [] { return std::vector{chosen(rms_norm_rows())}; },
   };

@@ -1,11 +1,11 @@
-// rms_norm: y[r,:] = x[r,:] * inv[r] * gain,   inv[r] = (mean_d x[r,d]^2 + eps)^(-1/2).
+// rms_norm: y[r,:] = x[r,:] * inv[r] * (gain_offset + gain),   inv[r] = (mean_d x[r,d]^2 + eps)^(-1/2).
 // With option heads = H > 1 each of the H equal pieces of a row is normalised separately (qk-norm), gain [D /
 // H].
 // Zhang and Sennrich 2019; eps is inside the root (docs/maths/transformer.md, 2.1).
 //
 // Inputs: x_RD fp32 (any row stride), gain_D or one value for all channels, fp32 (optional: all ones).
 // Output: y_RD.
-// Saved: inv_R. Backward, with u = dy * gain and n = x * inv:
+// Saved: inv_R. Backward, with u = dy * (gain_offset + gain) and n = x * inv:
 //   dx = inv * (u - n * mean_d(u n)),   dgain = sum over rows of dy * n (fixed order, shards tree).
 // dx may share memory with dy.
 #pragma once
