@@ -191,17 +191,20 @@ def stack(name: str, count: int, fan_in: int, fan_out: int, *, std: float) -> Li
         )
 
 
-def rms_norm(x: Like, name: str, *, eps: float) -> Like:
-    """Return RMSNorm(x) with the learned gain `<name>.gain`, initialized to ones."""
-    with part(name):
-        made: Like = ops.rms_norm(x, _gain(x.shape[-1]), eps=eps)
-    return made
+def rms_norm(x: Like, name: str, *, eps: float, gain_offset: float = 0.0) -> Like:
+    """Return RMSNorm(x) times gain_offset + `<name>.gain`, which is 1 at the start."""
+    return head_norm(x, name, 1, eps=eps, gain_offset=gain_offset)
 
 
-def head_norm(x: Like, name: str, heads: int, *, eps: float) -> Like:
-    """Return RMSNorm over each head of x [B, T, H*hd]; all heads share the gain `<name>.gain` [hd], ones."""
+def head_norm(x: Like, name: str, heads: int, *, eps: float, gain_offset: float = 0.0) -> Like:
+    """Return RMSNorm over each head of x [B, T, H*hd]; all heads share the gain `<name>.gain` [hd].
+
+    gain_offset: a constant that is added to the gain; the sum is 1 at the start.
+    """
+    start = ("constant", 1.0 - gain_offset) if gain_offset else ("ones", 0.0)
     with part(name):
-        made: Like = ops.rms_norm(x, _gain(x.shape[-1] // heads), eps=eps, heads=heads)
+        gain = _gain(x.shape[-1] // heads, *start)
+        made: Like = ops.rms_norm(x, gain, eps=eps, heads=heads, gain_offset=gain_offset)
     return made
 
 
@@ -227,9 +230,10 @@ def _gain(width: int, init: str = "ones", value: float = 0.0) -> Like:
     return parameter("gain", (width,), role="gain", fan_in=width, fan_out=width, init=init, init_scale=value)
 
 
-def embedding(ids: Like, name: str, vocab_size: int, width: int, *, std: float) -> Like:
-    """Return the rows of the table `<name>` [V, D] for the ids."""
-    made: Like = ops.embedding(ids, unembedding(name, vocab_size, width, std=std, role="embedding"))
+def embedding(ids: Like, name: str, vocab_size: int, width: int, *, std: float, scale: float = 1.0) -> Like:
+    """Return the rows of the table `<name>` [V, D] for the ids, times the scale."""
+    table = unembedding(name, vocab_size, width, std=std, role="embedding")
+    made: Like = ops.embedding(ids, table, scale=scale)
     return made
 
 

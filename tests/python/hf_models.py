@@ -33,6 +33,16 @@ LLAMA3 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 16,
 }
+
+
+def layered(full: dict[str, Any], local: float) -> dict[str, Any]:
+    """Return rotary parameters by type of layer. full: of the layers without a window. local: theta with one."""
+    return {
+        "full_attention": full,
+        "sliding_attention": {"rope_type": "default", "rope_theta": local},
+    }
+
+
 WINDOW = {"use_sliding_window": True, "sliding_window": 4}
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("Llama", {**SHARED, "rope_theta": 500.0}),
@@ -45,6 +55,17 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         {**SHARED, "tie_word_embeddings": True, **WINDOW, "max_window_layers": 1},
     ),
     "qwen3": ("Qwen3", {**SHARED, "head_dim": 10, "attention_bias": True, "num_key_value_heads": 1}),
+    "gemma3": (
+        "Gemma3Text",
+        {
+            **SHARED,
+            "head_dim": 10,
+            "query_pre_attn_scalar": 7,
+            "sliding_window": 5,
+            "layer_types": ["sliding_attention", "full_attention"],
+            "rope_parameters": layered({"rope_type": "linear", "factor": 2.0, "rope_theta": 900.0}, 50.0),
+        },
+    ),
     "gpt2": (
         "GPT2",
         {

@@ -19,6 +19,7 @@ from mudd_core.config import (
 from mudd_core.engine.engine import Engine
 from mudd_core.engine.model import Model
 from reference import torch_models as tm
+from reference.torch_layered import Layered
 from reference.torch_mixtral import Mixtral
 from reference.torch_muddformer import MuddConfig, MuddMixture
 from reference.torch_mup import Mup
@@ -39,6 +40,32 @@ CASES: dict[str, tuple[Any, tm.Config]] = {
             vocab_size=67, max_seq_len=40, d_model=32, n_layer=2, n_head=4, d_ff=40, tie_embeddings=True
         ),
         tm.LlamaConfig(vocab_size=67, layers=2, d_model=32, heads=4, kv_heads=4, ffn=40, tied=True),
+    ),
+    "gemma": (
+        TransformerPPConfig(
+            vocab_size=61,
+            max_seq_len=40,
+            d_model=36,
+            n_layer=3,
+            n_head=3,
+            n_kv_head=1,
+            d_head=10,
+            d_ff=52,
+            rope_base=1e6,
+            tie_embeddings=True,
+            qk_norm=True,
+            sliding_window=5,
+            sliding_layers="0,2",
+            rope_local_base=500.0,
+            query_pre_attn_scalar=7,
+            activation="gelu_tanh",
+            norm_place="both",
+            gain_offset=1.0,
+            scale_embeddings=True,
+        ),
+        Layered(
+            61, 3, 36, 3, 1, 10, 52, window=5, windowed=(0, 2), rope_base=1e6, local_base=500.0, scalar=7
+        ),
     ),
     "gpt2": (
         GPT2Config(vocab_size=61, max_seq_len=40, d_model=36, n_layer=2, n_head=3, d_ff=52),

@@ -250,7 +250,7 @@ def random_params(cfg: Config, seed: int = 0, std: float = 0.08) -> dict[str, Ar
     for name, shape in sorted(parameter_shapes(cfg).items()):
         x = rng.normal(0.0, std, shape)
         if name.endswith("gain"):
-            x += 1.0
+            x += getattr(cfg, "mean_gain", 1.0)
         elif name.endswith("mix.bias"):
             x[:, -1] += 1.0  # as initialized: mostly the newest state
         params[name] = x.astype(np.float32)

@@ -13,7 +13,7 @@ from functools import cache
 
 from mudd_core.config import ModelConfig, head_width, mixture_of
 from mudd_core.config.families import TransformerPPConfig, own_family
-from mudd_core.config.families.transformer_pp import layers_of
+from mudd_core.config.families.spans import layers_of
 
 
 def matrix_weights(model: ModelConfig, vocab_size: int) -> int:

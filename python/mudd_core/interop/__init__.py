@@ -124,13 +124,14 @@ def read_original(
 ) -> Theirs:
     """Open the weights of an original program and check names and shapes. It has the arguments of load_original."""
     page = _system(system)
-    settings = _settings(config)
     with _of_other_types():
+        settings = page.of_text(_settings(config))
         page.require(settings)
     given = _read(weights) if isinstance(weights, str | Path) else _arrays(weights)
     tensors = {name: tensor for name, tensor in given.items() if not page.unused(settings, name)}
     page, read = page.reading(settings, tensors)
-    left_out, tensors = [name for name in tensors if name not in read], read
+    kept = {id(tensor) for tensor in read.values()}  # reading may rename them
+    left_out, tensors = [name for name, tensor in tensors.items() if id(tensor) not in kept], read
     model_config = _model_config(page, settings, tensors)
     # checked before memory is allocated for the tensors
     for name, shape in page.shapes(model_config, settings).items():

@@ -1,4 +1,4 @@
-"""Hugging Face transformers: tensor names, batches and losses of Llama, Mistral, Qwen2, Qwen3, GPT-2 and Mixtral.
+"""Hugging Face transformers: tensor names, batches and losses.
 
 All common spellings of the names are accepted: with or without the prefix "transformer." (GPT-2) or "model." (the
 others), Mixtral's experts one by one or fused over experts (transformers 5 in memory), and a tied head that is stored
@@ -22,6 +22,7 @@ from mudd_core.base.types import Array, JsonObject
 from mudd_core.checkpoint.stored import AnyTensor
 from mudd_core.config.families import GPT2Config, MixtralConfig, TransformerPPConfig, head_width, kv_heads
 from mudd_core.interop import hf_settings
+from mudd_core.interop.hf_images import text_settings, text_weights
 from mudd_core.interop.hf_rows import HfModel
 from mudd_core.interop.hf_settings import kind_of
 from mudd_core.interop.layout import Entry
@@ -39,6 +40,18 @@ _KNOWN = ("tokens", "input_ids", "labels", "attention_mask", "position_ids")
 _LAYER = re.compile(r"(?:(?:model\.)?layers|(?:transformer\.)?h)\.(\d{1,9})\.")
 _EMBEDDINGS = ("model.embed_tokens.weight", "embed_tokens.weight", "transformer.wte.weight", "wte.weight")
 _ROUTERS = ("layers.0.block_sparse_moe.gate.weight", "layers.0.mlp.gate.weight")
+
+
+# By model.norm_place: the norms of a block, and their names in transformers.
+_NORMS = {
+    "before": {"attn.norm": "input_layernorm", "ffn.norm": "post_attention_layernorm"},
+    "both": {
+        "attn.norm": "input_layernorm",
+        "attn.post_norm": "post_attention_layernorm",
+        "ffn.norm": "pre_feedforward_layernorm",
+        "ffn.post_norm": "post_feedforward_layernorm",
+    },
+}
 
 
 @dataclass(frozen=True)
@@ -68,9 +81,9 @@ def _rotary_block(model: TransformerPPConfig | MixtralConfig, block: str, layer:
     """Yield the entries of a block's norms and attention, for the models with RoPE."""
     D, width = model.d_model, head_width(model)
     q, kv = model.n_head * width, kv_heads(model) * width
-    yield Entry(f"{block}.attn.norm.gain", f"{layer}.input_layernorm.weight"), (D,)
-    yield Entry(f"{block}.ffn.norm.gain", f"{layer}.post_attention_layernorm.weight"), (D,)
     options = None if isinstance(model, MixtralConfig) else model
+    for ours, theirs in _NORMS["before" if options is None else options.norm_place].items():
+        yield Entry(f"{block}.{ours}.gain", f"{layer}.{theirs}.weight"), (D,)
     o_bias = options is not None and options.attn_bias
     qkv_bias = o_bias or (options is not None and options.qkv_bias)
     for name, fan_in, fan_out in (("q", D, q), ("k", D, kv), ("v", D, kv), ("o", q, D)):
@@ -178,6 +191,7 @@ class HuggingFace(System[HfModel]):
                 "its model*.safetensors files, `hf download OWNER/NAME --local-dir FOLDER`, and pass "
                 "that FOLDER"
             )
+        weights = text_weights(weights)
         of_model = {name for name in weights if _OF_MODEL.match(name) and not _BUFFERS.search(name)}
         learned = {name: array for name, array in weights.items() if name in of_model or not of_model}
         spelling = Spelling(
@@ -189,6 +203,10 @@ class HuggingFace(System[HfModel]):
 
     def _spelled(self, model: HfModel) -> Spelling:
         return self._spelling or Spelling(prefix=_PREFIXES[0 if isinstance(model, GPT2Config) else 1])
+
+    def of_text(self, config: Settings) -> JsonObject:
+        """Return the settings of the language model in a model for text and images."""
+        return text_settings(config)
 
     def require(self, config: Settings) -> None:
         """Raise ValueError for settings that mudd_core does not support."""

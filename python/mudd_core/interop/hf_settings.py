@@ -1,4 +1,4 @@
-"""Settings in the config.json of transformers' Llama, Mistral, Qwen2, Qwen3, GPT-2 and Mixtral, as tables.
+"""Settings in the config.json of transformers' types of models, as tables.
 
 A table row reads one setting and writes it. Files of transformers 4 (rope_theta, torch_dtype) and 5 (rope_parameters,
 dtype) are accepted, and absent settings have transformers' defaults. transformers ignores names in a config.json that
@@ -21,7 +21,8 @@ from mudd_core.config.families import (
     kv_heads,
 )
 from mudd_core.config.fields import with_fields
-from mudd_core.interop.hf_attention import MistralWindow, NoWindow, QwenWindows, Rope
+from mudd_core.interop.hf_images import text_settings
+from mudd_core.interop.hf_rope import Rope, RopeByType
 from mudd_core.interop.hf_rows import (
     BalanceLoss,
     Fixed,
@@ -34,6 +35,7 @@ from mudd_core.interop.hf_rows import (
     Whole,
     Word,
 )
+from mudd_core.interop.hf_windows import MistralWindow, NoWindow, PeriodicWindows, QwenWindows
 from mudd_core.interop.settings import Reader, Settings
 
 FAMILIES = ("transformer_pp", "gpt2", "mixtral")
@@ -43,7 +45,8 @@ FAMILIES = ("transformer_pp", "gpt2", "mixtral")
 class Kind:
     """A model type of transformers.
 
-    title: prefix of its class names, as in <title>Config. always: fields that are the same in all its models.
+    title: prefix of its class names, as in <title>Config. config: the prefix of its config class, if it is another.
+    always: fields that are the same in all its models. is_tied: the head is tied if the setting is absent.
     """
 
     model_type: str
@@ -51,6 +54,13 @@ class Kind:
     family: type[HfModel]
     own: tuple[Row, ...]
     always: Mapping[str, Json] = field(default_factory=dict)
+    is_tied: bool = False
+    config: str = ""
+
+    @property
+    def config_class(self) -> str:
+        """Return the name of its config class in transformers."""
+        return f"{self.config or self.title}Config"
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -63,7 +73,7 @@ class Kind:
             *self.own,
             Inert("dtype", ("float32",)),
             Inert("use_cache", (True,)),
-            Flag("tie_word_embeddings", "tie_embeddings", self.family is GPT2Config),
+            Flag("tie_word_embeddings", "tie_embeddings", self.is_tied),
         )
 
     def read(self, settings: Settings) -> HfModel:
@@ -72,7 +82,7 @@ class Kind:
         read = Reader("hf", settings)
         for name, value in settings.items():
             if value is not None and name not in known:
-                wanted = f"a setting of transformers' {self.title}Config (leave it out if the model works without it)"
+                wanted = f"a setting of transformers' {self.config_class} (leave it out if the model works without it)"
                 raise read.refusal(name, wanted, value)
         found: JsonObject = {}
         for row in self.rows:
@@ -91,16 +101,16 @@ class Kind:
 # Settings for saving, generation, other tasks' heads and memory, and for implementations with equal results.
 _WITHOUT_EFFECT = """
     _attn_implementation _attn_implementation_autoset _name_or_path attn_implementation bad_words_ids
-    begin_suppress_tokens chunk_size_feed_forward decoder_start_token_id diversity_penalty do_sample early_stopping
-    encoder_no_repeat_ngram_size exponential_decay_length_penalty experts_implementation finetuning_task
-    forced_bos_token_id forced_eos_token_id id2label is_decoder is_llama_config label2id length_penalty max_length
-    min_length no_repeat_ngram_size num_beam_groups num_beams num_labels num_return_sequences output_attentions
-    output_hidden_states output_scores pad_token_id prefix pretraining_tp problem_type remove_invalid_values
-    reorder_and_upcast_attn repetition_penalty return_dict return_dict_in_generate sep_token_id
-    summary_activation summary_first_dropout summary_proj_to_labels summary_type summary_use_proj
-    suppress_tokens task_specific_params temperature tf_legacy_loss tie_encoder_decoder tokenizer_class top_k
-    top_p torch_dtype torchscript transformers.js_config transformers_version typical_p unsloth_fixed
-    unsloth_version use_bfloat16
+    begin_suppress_tokens cache_implementation chunk_size_feed_forward decoder_start_token_id diversity_penalty
+    do_sample early_stopping encoder_no_repeat_ngram_size exponential_decay_length_penalty experts_implementation
+    finetuning_task forced_bos_token_id forced_eos_token_id id2label is_decoder is_llama_config label2id
+    length_penalty max_length min_length no_repeat_ngram_size num_beam_groups num_beams num_labels
+    num_return_sequences output_attentions output_hidden_states output_scores pad_token_id prefix pretraining_tp
+    problem_type remove_invalid_values reorder_and_upcast_attn repetition_penalty return_dict
+    return_dict_in_generate sep_token_id summary_activation summary_first_dropout summary_proj_to_labels
+    summary_type summary_use_proj suppress_tokens task_specific_params temperature tf_legacy_loss
+    tie_encoder_decoder tokenizer_class top_k top_p torch_dtype torchscript transformers.js_config
+    transformers_version typical_p unsloth_fixed unsloth_version use_bfloat16
 """
 # for all kinds
 _EVERYWHERE: tuple[Row, ...] = (
@@ -128,6 +138,10 @@ _ACTIVATIONS = {
 }
 
 
+_SILU = Word("hidden_act", "", "silu", {"silu": "silu", "swish": "silu"})
+_ROPE = Rope(1e4, is_scaled=True)
+
+
 def _rotary(
     longest: int,
     inner: int,
@@ -135,29 +149,39 @@ def _rotary(
     groups: int | None = None,
     vocab: int = 32000,
     width: int | None = None,
-    base: float = 1e4,
+    sizes: tuple[int, int, int] = (4096, 32, 32),
     eps: float = 1e-6,
-    is_scaled: bool = True,
+    activation: Word = _SILU,
+    rope: Row = _ROPE,
 ) -> tuple[Row, ...]:
-    """Return the rows that all kinds with RoPE have; the arguments are transformers' defaults."""
+    """Return the rows that all kinds with RoPE have; the arguments are transformers' defaults.
+
+    sizes: hidden_size, num_hidden_layers and num_attention_heads.
+    """
+    hidden, layers, heads = sizes
     return (
         Whole("vocab_size", "vocab_size", vocab),
         Whole("max_position_embeddings", "max_seq_len", longest),
-        Whole("hidden_size", "d_model", 4096),
-        Whole("num_hidden_layers", "n_layer", 32),
-        Whole("num_attention_heads", "n_head", 32),
+        Whole("hidden_size", "d_model", hidden),
+        Whole("num_hidden_layers", "n_layer", layers),
+        Whole("num_attention_heads", "n_head", heads),
         Whole("num_key_value_heads", "n_kv_head", Multiple("n_head"), absent=groups, written=kv_heads),
         Whole("head_dim", "d_head", 0, absent=width, low=0, written=head_width),
         Whole("intermediate_size", "d_ff", inner),
-        Word("hidden_act", "", "silu", {"silu": "silu", "swish": "silu"}),
+        activation,
         Number("rms_norm_eps", "norm_eps", eps),
-        Rope(base, is_scaled),
+        rope,
         Number("initializer_range", "init_std", 0.02),
         # The mudd_core families have no attention dropout: `import` prints a note.
         Inert("attention_dropout", (0.0,)),
         Inert("bos_token_id", (None,)),
         Inert("eos_token_id", (None,)),
     )
+
+
+def _score_divisor(model: HfModel) -> int:
+    assert isinstance(model, TransformerPPConfig)
+    return model.query_pre_attn_scalar or head_width(model)
 
 
 _ATTENTION_BIAS, _MLP_BIAS = Flag("attention_bias", "attn_bias"), Flag("mlp_bias", "mlp_bias")
@@ -170,6 +194,30 @@ _MIXTURE = (
     BalanceLoss(),
     Number("router_jitter_noise", "jitter", 0.0),
     NoWindow(),
+)
+_GEMMA3 = (
+    *_rotary(
+        131072,
+        9216,
+        groups=4,
+        vocab=262208,
+        width=256,
+        sizes=(2304, 26, 8),
+        activation=Word(
+            "hidden_activation",
+            "activation",
+            "gelu_pytorch_tanh",
+            {"gelu_pytorch_tanh": "gelu_tanh", **_ACTIVATIONS},
+        ),
+        rope=RopeByType(1e6, 1e4, "rope_local_base_freq"),
+    ),
+    PeriodicWindows("sliding_window_pattern", 6),
+    Whole("query_pre_attn_scalar", "query_pre_attn_scalar", 256, written=_score_divisor),
+    _ATTENTION_BIAS,
+    Fixed("attn_logit_softcapping"),
+    Fixed("final_logit_softcapping"),
+    Fixed("use_bidirectional_attention", (False,)),
+    Inert("_sliding_window_pattern"),
 )
 _GPT2 = (
     Whole("vocab_size", "vocab_size", 50257),
@@ -203,14 +251,23 @@ KINDS: Mapping[str, Kind] = {
         ),
         Kind("qwen2", "Qwen2", TransformerPPConfig, _QWEN, {"qkv_bias": True}),
         Kind("qwen3", "Qwen3", TransformerPPConfig, _QWEN3, {"qk_norm": True}),
-        Kind("gpt2", "GPT2", GPT2Config, _GPT2),
+        Kind(
+            "gemma3_text",
+            "Gemma3",
+            TransformerPPConfig,
+            _GEMMA3,
+            {"qk_norm": True, "norm_place": "both", "gain_offset": 1.0, "scale_embeddings": True},
+            is_tied=True,
+            config="Gemma3Text",
+        ),
+        Kind("gpt2", "GPT2", GPT2Config, _GPT2, is_tied=True),
         Kind(
             "mixtral",
             "Mixtral",
             MixtralConfig,
             (
                 *_NO_BIASES,
-                *_rotary(131072, 14336, groups=8, base=1e6, eps=1e-5, is_scaled=False),
+                *_rotary(131072, 14336, groups=8, eps=1e-5, rope=Rope(1e6, is_scaled=False)),
                 *_MIXTURE,
             ),
             {"aux_scope": "batch"},
@@ -229,13 +286,14 @@ def kind_of(settings: Settings) -> Kind:
 
 def model_config(settings: Settings) -> HfModel:
     """Return the mudd_core model config. Raise ValueError, with the setting's name, if there is no equivalent."""
+    settings = text_settings(settings)
     return kind_of(settings).read(settings)
 
 
 def original_config(model: ModelConfig) -> JsonObject:
     """Return the config.json for a model config. Raise ValueError for a family or feature that transformers lacks."""
     if isinstance(model, TransformerPPConfig):
-        return KINDS[_rotary_kind(model)].write(model)
+        return _rotary_kind(model).write(model)
     if isinstance(model, MixtralConfig):
         return KINDS["mixtral"].write(model)
     if isinstance(model, GPT2Config):
@@ -243,10 +301,18 @@ def original_config(model: ModelConfig) -> JsonObject:
     raise ValueError(f"[hf] family: expected one of {', '.join(FAMILIES)}, got '{model.family}'")
 
 
-def _rotary_kind(model: TransformerPPConfig) -> str:
-    """Return the model type that has the features of the model; lost_fields rejects features that it lacks."""
-    if model.qk_norm:
-        return "qwen3"
-    if model.qkv_bias and not model.attn_bias:
-        return "qwen2"
-    return "mistral" if model.sliding_window else "llama"
+def _rotary_kind(model: TransformerPPConfig) -> Kind:
+    """Return the first kind that has all features of the model, or the one that lacks the fewest of them.
+
+    lost_fields then rejects the features that it lacks.
+    """
+    ours = model.settled()
+
+    def lost(kind: Kind) -> int:
+        try:
+            theirs = kind.read(kind.write(model)).settled()
+        except ValueError:
+            return len(ours.__dataclass_fields__)
+        return sum(getattr(ours, name) != getattr(theirs, name) for name in ours.__dataclass_fields__)
+
+    return min((kind for kind in KINDS.values() if kind.family is TransformerPPConfig), key=lost)

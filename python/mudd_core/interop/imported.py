@@ -17,6 +17,7 @@ from mudd_core.checkpoint.weights import is_consolidated, weight_files
 from mudd_core.config import Config, ModelConfig
 from mudd_core.data.chat.templates import TEMPLATES
 from mudd_core.data.documents.source import file_digest
+from mudd_core.interop.hf_images import text_settings
 from mudd_core.interop.hf_settings import model_config
 from mudd_core.run.store.run_folder import RunFolder
 
@@ -56,11 +57,19 @@ def imported_files(source: Path, settings: Path, *, tokenizer: bool) -> dict[str
     found = {}
     for name, file in files.items():
         try:
-            found[name] = read_bytes(file)
+            found[name] = read_bytes(file) if name != SETTINGS else _settings_of_text(file)
         except OSError as error:
             raise UserError(f"[import] {file} cannot be read: {error.strerror}") from error
     types = {name: kind for file in weight_files(source) for name, kind in _types_in(file).items()}
     return {**found, _TYPES: (json.dumps(types, indent=1) + "\n").encode()}
+
+
+def _settings_of_text(file: Path) -> bytes:
+    """Return a config.json, or that part of it that describes the language model."""
+    data = read_bytes(file)
+    settings = object_in(file)
+    text = text_settings(settings)
+    return data if text == settings else (json.dumps(text, indent=2) + "\n").encode()
 
 
 def _types_in(file: Path) -> dict[str, str]:

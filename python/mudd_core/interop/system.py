@@ -41,6 +41,10 @@ class System(ABC, Generic[M]):
     advice: ClassVar[Mapping[str, str]] = {}
     """Advice for users about fields of the model config that it does not have, by field."""
 
+    def of_text(self, config: Settings) -> JsonObject:
+        """Return the settings of the language model, if a model has further parts. Raise ValueError without them."""
+        return dict(config)
+
     def require(self, config: Settings) -> None:
         """Raise ValueError for settings that are wrong for any weights. Called before a file of weights is opened."""
 

@@ -16,8 +16,9 @@ __all__ = ["Rotation", "attend", "seen"]
 
 
 class Rotation(TypedDict, total=False):
-    """The options of ops.rope that scale its frequencies."""
+    """The options of ops.rope that determine its frequencies."""
 
+    base: float
     scaling: str
     factor: float
     low_freq: float

@@ -1,5 +1,7 @@
-"""Transformer++ (Llama, Mistral, Qwen2, Qwen3): RMSNorm, rotary positions, SwiGLU, grouped key and value heads.
-By option: biases, norms of each query and key head, scaled rotary frequencies, sliding windows.
+"""Transformer++ (Llama, Mistral, Qwen2, Qwen3, Gemma 3): RMSNorm, rotary positions, SwiGLU, grouped heads.
+
+By option: biases, norms of each query and key head, norms after each branch, scaled rotary frequencies, sliding windows
+with another RoPE theta, GeGLU, scaled embeddings.
 
 Maths: docs/maths/transformer.md, 2. Shape letters: B samples, T positions, D width, H query heads, G key and
 value heads, hd head width, F feed-forward width.
@@ -7,6 +9,7 @@ value heads, hd head width, F feed-forward width.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from mudd_core import nn, ops
@@ -22,14 +25,15 @@ __all__ = ["Config", "model"]
 def model(config: Config, batch: Batch, cache: Cache | None = None) -> Hidden:
     """Return the final states for token ids."""
     std = config.init_std
-    x_BTD = nn.embedding(batch.inputs, "embed", config.vocab_size, config.d_model, std=std)
+    scale = config.embedding_scale()
+    x_BTD = nn.embedding(batch.inputs, "embed", config.vocab_size, config.d_model, std=std, scale=scale)
     x_BTD = nn.sow("embed.out", x_BTD)
     for layer in range(config.n_layer):
         with nn.part(f"blocks.{layer}"):
             options = AttentionOptions.of(config, layer)
             x_BTD = nn.sow("mid", attention(config, x_BTD, batch, cache, layer, options))
             x_BTD = nn.sow("out", feed_forward(config, x_BTD))
-    h_BTD = nn.rms_norm(x_BTD, "final_norm", eps=config.norm_eps)
+    h_BTD = nn.rms_norm(x_BTD, "final_norm", eps=config.norm_eps, gain_offset=config.gain_offset)
     return Hidden(nn.sow("final_norm.out", h_BTD), nn.head(config, std=std))
 
 
@@ -42,20 +46,37 @@ class AttentionOptions:
     qk_norm: bool = False
     window: int = 0
     rotation: Rotation = field(default_factory=Rotation)
+    scale: float = 0.0  # of the scores; 0: 1 / sqrt(hd)
+    gain_offset: float = 0.0
+    is_normed_after: bool = False  # another norm, before the output is added to the residual stream
 
     @classmethod
     def of(cls, config: Config, layer: int) -> AttentionOptions:
         """Return the options of a layer, counted from 0."""
-        rotation = Rotation(
+        biased, window = config.attn_bias, config.layer_window(layer)
+        return cls(
+            biased or config.qkv_bias,
+            biased,
+            config.qk_norm,
+            window,
+            cls._rotation(config, bool(window)),
+            config.score_scale(),
+            config.gain_offset,
+            config.norm_place == "both",
+        )
+
+    @staticmethod
+    def _rotation(config: Config, is_windowed: bool) -> Rotation:
+        if is_windowed and config.rope_local_base:
+            return Rotation(base=config.rope_local_base)
+        return Rotation(
+            base=config.rope_base,
             scaling=config.rope_scaling,
             factor=config.rope_factor,
             low_freq=config.rope_low_freq,
             high_freq=config.rope_high_freq,
             original=config.rope_original_len,
         )
-        biased = config.attn_bias
-        window = config.layer_window(layer)
-        return cls(biased or config.qkv_bias, biased, config.qk_norm, window, rotation)
 
 
 PLAIN = AttentionOptions()
@@ -72,42 +93,65 @@ def attention(
     """Return x + Attn(rms_norm(x))."""
     heads, groups, width, std = config.n_head, kv_heads(config), head_width(config), config.init_std
     with nn.part("attn"):
-        a_BTD = nn.sow("in", nn.rms_norm(x_BTD, "norm", eps=config.norm_eps))
+        offset, eps = options.gain_offset, config.norm_eps
+        a_BTD = nn.sow("in", nn.rms_norm(x_BTD, "norm", eps=eps, gain_offset=offset))
         q, k, v = (
             nn.sow(name, nn.linear(a_BTD, name, count * width, std=std, bias=options.qkv_bias))
             for name, count in (("q", heads), ("k", groups), ("v", groups))
         )
         if options.qk_norm:
-            q = nn.head_norm(q, "q_norm", heads, eps=config.norm_eps)
-            k = nn.head_norm(k, "k_norm", groups, eps=config.norm_eps)
-        longest, base = batch.max_positions(config), config.rope_base
+            q = nn.head_norm(q, "q_norm", heads, eps=eps, gain_offset=offset)
+            k = nn.head_norm(k, "k_norm", groups, eps=eps, gain_offset=offset)
+        rotation: Rotation = {"base": config.rope_base, **options.rotation}
+        longest = batch.max_positions(config)
         q, k = (
-            ops.rope(x, batch.positions, n_head=n, base=base, max_positions=longest, **options.rotation)
+            ops.rope(x, batch.positions, n_head=n, max_positions=longest, **rotation)
             for x, n in ((q, heads), (k, groups))
         )
-        o = attend(q, k, v, batch, cache, layer, n_head=heads, n_kv_head=groups, window=options.window)
-        return nn.branch(
-            "out",
-            x_BTD,
-            lambda residual: nn.linear(
-                o, "o", config.d_model, std=std, bias=options.o_bias, residual=residual
-            ),
+        o = attend(
+            q,
+            k,
+            v,
+            batch,
+            cache,
+            layer,
+            n_head=heads,
+            n_kv_head=groups,
+            scale=options.scale,
+            window=options.window,
         )
+
+        def projected(residual: Like | None) -> Like:
+            return nn.linear(o, "o", config.d_model, std=std, bias=options.o_bias, residual=residual)
+
+        if options.is_normed_after:
+            return normed_branch(projected, x_BTD, eps=eps, gain_offset=offset)
+        return nn.branch("out", x_BTD, projected)
+
+
+def normed_branch(make: Callable[[None], Like], x_BTD: Like, *, eps: float, gain_offset: float) -> Like:
+    """Return x + rms_norm(make(None))."""
+
+    def normed(residual: Like | None) -> Like:
+        y_BTD = nn.rms_norm(make(None), "post_norm", eps=eps, gain_offset=gain_offset)
+        return y_BTD if residual is None else ops.add(residual, y_BTD)
+
+    return nn.branch("out", x_BTD, normed)
 
 
 def feed_forward(config: Config, x_BTD: Like) -> Like:
-    """Return x + (silu(f Wgate) * (f Wup)) Wdown with f = rms_norm(x)."""
-    std, biased = config.init_std, config.mlp_bias
+    """Return x + (act(f Wgate) * (f Wup)) Wdown with f = rms_norm(x)."""
+    std, biased, eps, offset = config.init_std, config.mlp_bias, config.norm_eps, config.gain_offset
     with nn.part("ffn"):
-        f_BTD = nn.sow("in", nn.rms_norm(x_BTD, "norm", eps=config.norm_eps))
+        f_BTD = nn.sow("in", nn.rms_norm(x_BTD, "norm", eps=eps, gain_offset=offset))
         gate_BTF, up_BTF = (
             nn.sow(name, nn.linear(f_BTD, name, config.d_ff, std=std, bias=biased)) for name in ("gate", "up")
         )
-        u_BTF = nn.sow("inner", ops.glu(gate_BTF, up_BTF, activation="silu"))
-        return nn.branch(
-            "out",
-            x_BTD,
-            lambda residual: nn.linear(
-                u_BTF, "down", config.d_model, std=std, bias=biased, residual=residual
-            ),
-        )
+        u_BTF = nn.sow("inner", ops.glu(gate_BTF, up_BTF, activation=config.activation))
+
+        def projected(residual: Like | None) -> Like:
+            return nn.linear(u_BTF, "down", config.d_model, std=std, bias=biased, residual=residual)
+
+        if config.norm_place == "both":
+            return normed_branch(projected, x_BTD, eps=eps, gain_offset=offset)
+        return nn.branch("out", x_BTD, projected)

@@ -16,6 +16,7 @@ from mudd_core.interop.hf_settings import KINDS, model_config, original_config
 OTHERS: dict[str, Any] = {
     "activation_function": "gelu",
     "hidden_act": "gelu",
+    "hidden_activation": "silu",
     "layer_types": ["sliding_attention"] * 31 + ["full_attention"],
     "partial_rotary_factor": 0.5,
     "rope_parameters": {"rope_type": "linear", "factor": 2.0},
@@ -44,7 +45,7 @@ BESIDE["original_max_position_embeddings"] = {"rope_scaling": LLAMA3}
 
 
 def defaults(kind: str) -> dict[str, Any]:
-    values: dict[str, Any] = getattr(transformers, f"{KINDS[kind].title}Config")().to_dict()
+    values: dict[str, Any] = getattr(transformers, KINDS[kind].config_class)().to_dict()
     return values
 
 
@@ -67,7 +68,7 @@ def other(given: Any) -> Any:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_setting_of_a_config_class_is_unknown(kind: str) -> None:
-    cls = getattr(transformers, f"{KINDS[kind].title}Config")
+    cls = getattr(transformers, KINDS[kind].config_class)
     names = {field.name for field in dataclasses.fields(cls)} | set(defaults(kind)) | set(cls.attribute_map)
     for name in names - set(cls.attribute_map):
         read(kind, {name: defaults(kind).get(name)})
@@ -156,7 +157,9 @@ def test_settings_of_qwen_that_we_do_not_compute(change: dict[str, Any], words: 
 
 
 def test_an_unknown_type_is_answered_with_those_that_are_read() -> None:
-    with pytest.raises(ValueError, match="llama, mistral, qwen2, qwen3, gpt2, mixtral, got 'phi3'"):
-        model_config({"model_type": "phi3"})
+    with pytest.raises(
+        ValueError, match="llama, mistral, qwen2, qwen3, gemma3_text, gpt2, mixtral, got 'falcon'"
+    ):
+        model_config({"model_type": "falcon"})
     with pytest.raises(ValueError, match="layer_types: expected null: all layers of a Mistral are alike"):
         model_config({"model_type": "mistral", "layer_types": ["full_attention"] * 32})

@@ -28,6 +28,7 @@ BASES: list[tuple[str, Any]] = [
             "llama",
             "gpt2",
             "mixtral",
+            "gemma3_text",
             "mup",
             "jax_plain",
             "jax_mudd",

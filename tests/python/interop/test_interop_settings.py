@@ -19,6 +19,7 @@ from mudd_core.cli import main
 from mudd_core.config import GPT2Config, MixtralConfig, TransformerPPConfig
 from mudd_core.engine.model import Model
 from mudd_core.interop import export_original, load_original
+from mudd_core.interop.hf_rows import HfModel
 from reference import muddformer_originals as mudd
 from reference import tokenformer_originals as tokenformer
 from test_interop_maxtext import BASELINE, baseline_shapes
@@ -33,7 +34,22 @@ SIZES: dict[str, Any] = {
     "n_head": 2,
     "d_ff": 8,
 }
-OURS = {"llama": TransformerPPConfig, "gpt2": GPT2Config, "mixtral": MixtralConfig}
+GEMMA3: dict[str, Any] = {
+    "qk_norm": True,
+    "norm_place": "both",
+    "gain_offset": 1.0,
+    "scale_embeddings": True,
+    "sliding_window": 3,
+    "sliding_layers": "0",
+    "rope_local_base": 100.0,
+}
+# The fields of a config whose export has the type of this name.
+OURS: dict[str, tuple[type[HfModel], dict[str, Any]]] = {
+    "llama": (TransformerPPConfig, {}),
+    "gpt2": (GPT2Config, {}),
+    "mixtral": (MixtralConfig, {"n_expert": 3, "aux_scope": "batch"}),
+    "gemma3_text": (TransformerPPConfig, GEMMA3),
+}
 JAX_NORMS = {
     **mudd.JAX_MUDD,
     "mudd_prenorm": True,
@@ -97,8 +113,8 @@ HOSTILE = [
 def original(name: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
     """Return (system, settings, weights) of an original program that load without error."""
     if name in OURS:
-        more = {"n_expert": 3, "aux_scope": "batch"} if name == "mixtral" else {}
-        return ("hf", *export_original("hf", Model(OURS[name](**SIZES, **more))))
+        family, fields = OURS[name]
+        return ("hf", *export_original("hf", Model(family(**SIZES, **fields))))
     system, settings, shapes = CASES[name]
     return system, settings, {key: np.zeros(shape, np.float32) for key, shape in shapes.items()}
 

@@ -43,6 +43,7 @@ TYPES = {
     "qwen2": ("blocks.1.attn.*,down", 6),
     "qwen3": ("all", 14),
     "mistral": ("k,o", 4),
+    "gemma3": ("all", 14),
     "mixtral": ("all", 8),
     "gpt2": ("up,blocks.*.attn.o", 4),
 }

@@ -2,49 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
+import math
 from dataclasses import dataclass, replace
-from functools import cache
 
 from mudd_core.config.families.heads import HeadSizes, attention_weights, head_faults, head_width, with_heads
+from mudd_core.config.families.spans import layers_of, spans_of
 from mudd_core.config.fields import LONGEST, opt, with_defaults
-
-_SPAN = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
-
-
-@cache
-def layers_of(spans: str, n_layer: int) -> frozenset[int]:
-    """Return the layers of spans such as "0-3,7" (from 0); all layers for an empty string.
-
-    Raise ValueError for a malformed string, a reversed span, or a layer that the model does not have.
-    """
-    if not spans:
-        return frozenset(range(n_layer))
-    found: set[int] = set()
-    for span in spans.split(","):
-        match = _SPAN.fullmatch(span.strip())
-        if match is None:
-            raise ValueError(f"expected spans of layers such as 0-3,7, got '{spans}'")
-        first, last = int(match[1]), int(match[2] or match[1])
-        if not first <= last < n_layer:
-            raise ValueError(f"expected layers from 0 to {n_layer - 1}, the smaller one first, got '{span}'")
-        found.update(range(first, last + 1))
-    return frozenset(found)
-
-
-def spans_of(layers: Iterable[int], n_layer: int) -> str:
-    """Return the shortest spans of these layers; an empty string for all n_layer layers."""
-    ordered = sorted(set(layers))
-    if ordered == list(range(n_layer)):
-        return ""
-    spans: list[list[int]] = []
-    for layer in ordered:
-        if spans and spans[-1][1] == layer - 1:
-            spans[-1][1] = layer
-        else:
-            spans.append([layer, layer])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
 
 
 @dataclass(frozen=True)
@@ -100,6 +63,38 @@ class TransformerPPConfig(HeadSizes):
         "", "layers with the sliding window, such as 0-3,7; empty = all", "", later=True
     )
 
+    rope_local_base: float = opt(
+        0.0,
+        "RoPE theta in layers with the sliding window, without rope_scaling; 0 = as in the other layers",
+        low=0.0,
+        later=True,
+    )
+    query_pre_attn_scalar: int = opt(
+        0,
+        "divide the attention scores by the square root of this; 0 = d_head",
+        "channels",
+        low=0,
+        later=True,
+    )
+    activation: str = opt(
+        "silu",
+        "activation of the gate in the feed-forward block; gelu_tanh is Hugging Face's gelu_pytorch_tanh",
+        choices=("silu", "gelu_tanh", "gelu_erf", "relu"),
+        later=True,
+    )
+    norm_place: str = opt(
+        "before",
+        "RMSNorm before attention and feed-forward block, or before and after them (both)",
+        choices=("before", "both"),
+        later=True,
+    )
+    gain_offset: float = opt(
+        0.0, "constant that is added to the gains of RMSNorm: 1 in Gemma", low=0.0, high=1.0, later=True
+    )
+    scale_embeddings: bool = opt(
+        False, "multiply the embeddings of tokens by the square root of d_model", later=True
+    )
+
     def matrix_weights(self) -> int:
         """Return the number of weights in the blocks that enter a matmul for every token."""
         return self.n_layer * (attention_weights(self) + 3 * self.d_model * self.d_ff)
@@ -115,11 +110,24 @@ class TransformerPPConfig(HeadSizes):
             inert.append("qkv_bias")
         windowed = layers_of(self.sliding_layers, self.n_layer) if self.sliding_window else frozenset()
         spans = spans_of(windowed, self.n_layer) if windowed else ""
+        is_same = self.rope_scaling == "none" and self.rope_local_base == self.rope_base
+        if not windowed or is_same:
+            inert.append("rope_local_base")
+        if self.query_pre_attn_scalar == head_width(self):
+            inert.append("query_pre_attn_scalar")
         return with_defaults(with_heads(replace(self, sliding_layers=spans)), inert)
 
     def layer_window(self, layer: int) -> int:
         """Return the number of keys that a query of a layer (from 0) sees; 0: all earlier ones."""
         return self.sliding_window if layer in layers_of(self.sliding_layers, self.n_layer) else 0
+
+    def score_scale(self) -> float:
+        """Return the factor of query times key; 0: 1 / sqrt(d_head)."""
+        return 1.0 / math.sqrt(self.query_pre_attn_scalar) if self.query_pre_attn_scalar else 0.0
+
+    def embedding_scale(self) -> float:
+        """Return the factor of the embeddings of tokens."""
+        return math.sqrt(self.d_model) if self.scale_embeddings else 1.0
 
     def faults(self) -> list[str]:
         """Return the broken rules between fields, one message each."""
@@ -128,6 +136,8 @@ class TransformerPPConfig(HeadSizes):
             faults.append(
                 f"model.d_head: expected an even width for rotary positions, got {head_width(self)}"
             )
+        if 0 < self.rope_local_base < 1:
+            faults.append(f"model.rope_local_base: expected 0 or at least 1, got {self.rope_local_base:g}")
         if self.rope_scaling == "llama3" and not self.rope_low_freq < self.rope_high_freq:
             faults.append(
                 f"model.rope_high_freq: expected more than model.rope_low_freq ({self.rope_low_freq:g}), got "

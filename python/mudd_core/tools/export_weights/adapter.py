@@ -24,6 +24,7 @@ from mudd_core.engine.lora import base_names, low_rank
 from mudd_core.engine.model import Model
 from mudd_core.graph.parameters import Adapters, Store
 from mudd_core.interop.hf import SYSTEM
+from mudd_core.interop.hf_images import text_name
 from mudd_core.interop.hf_rows import HfModel
 from mudd_core.interop.imported import base_source, imported_types
 from mudd_core.interop.peft_folder import SETTINGS, WEIGHTS, adapter_settings, adapter_tensors, read_adapter
@@ -181,4 +182,4 @@ def base_types(run: RunFolder, model: ModelConfig) -> dict[str, str]:
 
 def _bare(name: str) -> str:
     """Return a name without its prefix, as some folders spell it."""
-    return name.removeprefix("transformer.").removeprefix("model.")
+    return text_name(name).removeprefix("transformer.").removeprefix("model.")

@@ -1,6 +1,6 @@
-"""Read and write the RoPE settings and sliding windows in a config.json of transformers.
+"""Read and write the RoPE settings in a config.json of transformers: plain, linear or llama3, of all layers or by type.
 
-RoPE is plain, linear or llama3, as version 4 or 5 writes it. Windows are for all layers, some layers, or none.
+Version 4 and 5 of transformers write them under different names.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from mudd_core.base.types import JsonObject
 from mudd_core.config.families import GPT2Config, TransformerPPConfig
-from mudd_core.config.families.transformer_pp import layers_of, spans_of
 from mudd_core.interop.hf_rows import HfModel, Row, size_of
+from mudd_core.interop.hf_windows import FULL, SLIDING
 from mudd_core.interop.settings import Reader, Settings
 
 _NAMES = {  # names in mudd_core -> names in transformers, for each kind of scaling
@@ -25,7 +25,6 @@ _NAMES = {  # names in mudd_core -> names in transformers, for each kind of scal
     },
 }
 _ALWAYS = ("rope_type", "type", "rope_theta", "partial_rotary_factor")
-SLIDING, FULL = "sliding_attention", "full_attention"  # names of layer types
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class Rope(Row):
 
     def read(self, read: Reader, found: JsonObject) -> JsonObject:
         base = _base(read.config, self.base)
-        scaling = _scaling(read.config, size_of(found, "max_seq_len"))
+        scaling = scaling_fields(*_table(read.config), read.config, size_of(found, "max_seq_len"))
         if scaling and not self.is_scaled:
             given = read.config.get("rope_scaling", "a scaling in rope_parameters")
             raise read.refusal("rope_scaling", "null", given)
@@ -59,14 +58,19 @@ class Rope(Row):
     def write(self, model: HfModel) -> JsonObject:
         """Return theta and the scaling under the names of transformers 4 and 5."""
         assert not isinstance(model, GPT2Config)
-        scaling = model.rope_scaling if isinstance(model, TransformerPPConfig) else "none"
-        values = {theirs: getattr(model, ours) for ours, theirs in _NAMES[scaling].items()}
-        table = {"rope_type": "default" if scaling == "none" else scaling, **values}
+        table = scaling_table(model)
         both: JsonObject = {
             "rope_theta": model.rope_base,
             "rope_parameters": {"rope_theta": model.rope_base, **table},
         }
-        return both if scaling == "none" else {**both, "rope_scaling": table}
+        return both if len(table) == 1 else {**both, "rope_scaling": table}
+
+
+def scaling_table(model: HfModel) -> JsonObject:
+    """Return rope_type and, if the frequencies are scaled, the settings of the scaling."""
+    scaling = model.rope_scaling if isinstance(model, TransformerPPConfig) else "none"
+    values = {theirs: getattr(model, ours) for ours, theirs in _NAMES[scaling].items()}
+    return {"rope_type": "default" if scaling == "none" else scaling, **values}
 
 
 def _base(settings: Settings, default: float) -> float:
@@ -75,12 +79,12 @@ def _base(settings: Settings, default: float) -> float:
     return Reader("hf", table).number("rope_theta", Reader("hf", settings).number("rope_theta", default))
 
 
-def _scaling(settings: Settings, longest: int) -> JsonObject:
-    """Return the fields for the scaling of the frequencies. longest: the model's longest sequence.
+def scaling_fields(name: str, table: Settings, settings: Settings, longest: int) -> JsonObject:
+    """Return the fields for the scaling of the frequencies in a table.
 
-    Raise ValueError for a kind of scaling that mudd_core does not have.
+    name: the setting with the table. settings: all settings of the model. longest: its longest sequence. Raise
+    ValueError for a kind of scaling that mudd_core does not have.
     """
-    name, table = _table(settings)
     read = Reader("hf", {f"{name}.{key}": value for key, value in table.items()})
     given = table.get("rope_type", table.get("type")) or "default"
     kind = "none" if given == "default" else given
@@ -126,76 +130,62 @@ def _table(settings: Settings) -> tuple[str, Settings]:
 
 
 @dataclass(frozen=True)
-class MistralWindow(Row):
-    """The sliding window of all layers, if there is one."""
+class RopeByType(Row):
+    """RoPE theta of each type of layer, and the scaling of the frequencies in the layers without a window.
+
+    base, local_base: the values of absent settings. local: the separate setting for windows, if there is one.
+    """
+
+    base: float
+    local_base: float
+    local: str = ""
 
     @property
     def names(self) -> tuple[str, ...]:
-        return ("sliding_window", "layer_types")
+        return ("rope_parameters", "rope_scaling", "rope_theta", *filter(None, (self.local,)))
 
     def read(self, read: Reader, found: JsonObject) -> JsonObject:
-        has_window = read.config.get("sliding_window", 0) is not None
-        types = read.config.get("layer_types")
-        if types is not None and types != [SLIDING if has_window else FULL] * size_of(found, "n_layer"):
-            raise read.refusal("layer_types", "null: all layers of a Mistral are alike", types)
-        return {"sliding_window": read.whole("sliding_window", 4096) if has_window else 0}
-
-    def write(self, model: HfModel) -> JsonObject:
-        assert isinstance(model, TransformerPPConfig)
-        return {"sliding_window": model.sliding_window}
-
-
-@dataclass(frozen=True)
-class QwenWindows(Row):
-    """Qwen's sliding windows: in the layers that layer_types names, or from layer max_window_layers on."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return ("use_sliding_window", "sliding_window", "max_window_layers", "layer_types")
-
-    def read(self, read: Reader, found: JsonObject) -> JsonObject:
-        n_layer = size_of(found, "n_layer")
-        has_window = read.flag("use_sliding_window") and read.config.get("sliding_window", 0) is not None
-        types, names = read.config.get("layer_types"), (SLIDING, FULL)
-        if types is None:
-            first = read.whole("max_window_layers", 28, low=0)
-            windowed = list(range(first, n_layer)) if has_window else []
-        else:
-            if not isinstance(types, list) or len(types) != n_layer or not all(t in names for t in types):
-                raise read.refusal("layer_types", f"{n_layer} of {' and '.join(names)}", types)
-            windowed = [layer for layer, kind in enumerate(types) if kind == SLIDING]
-            if windowed and not has_window:
-                raise read.refusal("use_sliding_window", "true, as layer_types has sliding_attention", False)
-        if not windowed:
-            return {}
-        spans = spans_of(windowed, n_layer)
-        return {"sliding_window": read.whole("sliding_window", 4096), "sliding_layers": spans}
-
-    def write(self, model: HfModel) -> JsonObject:
-        assert isinstance(model, TransformerPPConfig)
-        windowed = layers_of(model.sliding_layers, model.n_layer) if model.sliding_window else ()
+        tables = {kind: _table_of(read, kind) for kind in (FULL, SLIDING)}
+        scaling = read.config.get("rope_scaling") or {}
+        if not isinstance(scaling, Mapping):
+            raise read.refusal("rope_scaling", "an object", scaling)
+        name = "rope_scaling" if scaling else f"rope_parameters.{FULL}"
+        full, sliding = {**tables[FULL], **scaling}, tables[SLIDING]
+        longest = size_of(found, "max_seq_len")
+        fields = scaling_fields(name, full, {}, longest)
+        if scaling_fields(f"rope_parameters.{SLIDING}", sliding, {}, longest):
+            raise read.refusal(f"rope_parameters.{SLIDING}.rope_type", "default", sliding["rope_type"])
+        base = read.number("rope_theta", self.base)
+        local = read.number(self.local, self.local_base) if self.local else self.local_base
         return {
-            "use_sliding_window": bool(windowed),
-            "sliding_window": model.sliding_window or None,
-            "max_window_layers": min(windowed, default=model.n_layer),
-            "layer_types": [SLIDING if layer in windowed else FULL for layer in range(model.n_layer)],
+            "rope_base": Reader("hf", full).number("rope_theta", base),
+            "rope_local_base": Reader("hf", sliding).number("rope_theta", local),
+            **fields,
         }
 
-
-@dataclass(frozen=True)
-class NoWindow(Row):
-    """A window as in Mixtral, which is never shorter than the model's longest sequence."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return ("sliding_window",)
-
-    def read(self, read: Reader, found: JsonObject) -> JsonObject:
-        longest = size_of(found, "max_seq_len")
-        window = read.whole("sliding_window", longest)
-        if window < longest:
-            raise ValueError(f"[hf] sliding_window: expected null, got {window!r}")
-        return {}
-
     def write(self, model: HfModel) -> JsonObject:
-        return {"sliding_window": None}
+        """Return theta and the scaling under the names of transformers 4 and 5."""
+        assert isinstance(model, TransformerPPConfig)
+        table = scaling_table(model)
+        # Without windows any theta is right, so the usual one is written.
+        local = model.rope_local_base or (model.rope_base if model.sliding_window else self.local_base)
+        both: JsonObject = {
+            "rope_theta": model.rope_base,
+            **({self.local: local} if self.local else {}),
+            "rope_parameters": {
+                FULL: {"rope_theta": model.rope_base, **table},
+                SLIDING: {"rope_theta": local, "rope_type": "default"},
+            },
+        }
+        return both if len(table) == 1 else {**both, "rope_scaling": table}
+
+
+def _table_of(read: Reader, kind: str) -> Settings:
+    """Return the RoPE settings of a type of layer. Raise ValueError for settings without types of layers."""
+    tables = read.config.get("rope_parameters") or {}
+    if not isinstance(tables, Mapping) or not {FULL, SLIDING}.issuperset(tables):
+        raise read.refusal("rope_parameters", f"an object with {FULL} and {SLIDING}", tables)
+    table = tables.get(kind) or {}
+    if not isinstance(table, Mapping):
+        raise read.refusal(f"rope_parameters.{kind}", "an object", table)
+    return table
