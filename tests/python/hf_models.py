@@ -66,6 +66,10 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
             "rope_parameters": layered({"rope_type": "linear", "factor": 2.0, "rope_theta": 900.0}, 50.0),
         },
     ),
+    "smollm3": (
+        "SmolLM3",
+        {**SHARED, **WINDOW, "no_rope_layers": [1, 0], "head_dim": 6, "mlp_bias": True},
+    ),
     "gpt2": (
         "GPT2",
         {

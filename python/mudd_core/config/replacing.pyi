@@ -40,6 +40,7 @@ class Replacing(Sections):
         model_sliding_window: int = ...,
         model_sliding_layers: str | os.PathLike[str] = ...,
         model_rope_local_base: float = ...,
+        model_nope_layers: str | os.PathLike[str] = ...,
         model_query_pre_attn_scalar: int = ...,
         model_activation: Literal["silu", "gelu_tanh", "gelu_erf", "relu", "squared_relu"] = ...,
         model_norm_place: Literal["before", "both"] = ...,

@@ -35,7 +35,14 @@ from mudd_core.interop.hf_rows import (
     Whole,
     Word,
 )
-from mudd_core.interop.hf_windows import MistralWindow, NoWindow, PeriodicWindows, QwenWindows
+from mudd_core.interop.hf_windows import (
+    MistralWindow,
+    NopeLayers,
+    NopeWindows,
+    NoWindow,
+    PeriodicWindows,
+    QwenWindows,
+)
 from mudd_core.interop.settings import Reader, Settings
 
 FAMILIES = ("transformer_pp", "gpt2", "mixtral")
@@ -185,6 +192,8 @@ def _score_divisor(model: HfModel) -> int:
 
 
 _ATTENTION_BIAS, _MLP_BIAS = Flag("attention_bias", "attn_bias"), Flag("mlp_bias", "mlp_bias")
+# Without it these classes have an id of padding, whose embedding must be in the vocabulary and has no gradient.
+_NO_PADDING = Inert("pad_token_id", (None,))
 _QWEN = (*_rotary(32768, 22016, groups=32, vocab=151936), QwenWindows())
 _QWEN3 = (*_rotary(32768, 22016, groups=32, vocab=151936, width=128), QwenWindows(), _ATTENTION_BIAS)
 _MIXTURE = (
@@ -214,10 +223,19 @@ _GEMMA3 = (
     PeriodicWindows("sliding_window_pattern", 6),
     Whole("query_pre_attn_scalar", "query_pre_attn_scalar", 256, written=_score_divisor),
     _ATTENTION_BIAS,
+    _NO_PADDING,
     Fixed("attn_logit_softcapping"),
     Fixed("final_logit_softcapping"),
     Fixed("use_bidirectional_attention", (False,)),
     Inert("_sliding_window_pattern"),
+)
+_SMOLLM3 = (
+    *_rotary(32768, 11008, groups=4, vocab=128256, sizes=(2048, 36, 16), rope=Rope(2e6, is_scaled=True)),
+    NopeLayers(),
+    NopeWindows(),
+    _NO_PADDING,
+    _ATTENTION_BIAS,
+    _MLP_BIAS,
 )
 _GPT2 = (
     Whole("vocab_size", "vocab_size", 50257),
@@ -260,6 +278,7 @@ KINDS: Mapping[str, Kind] = {
             is_tied=True,
             config="Gemma3Text",
         ),
+        Kind("smollm3", "SmolLM3", TransformerPPConfig, _SMOLLM3, is_tied=True),
         Kind("gpt2", "GPT2", GPT2Config, _GPT2, is_tied=True),
         Kind(
             "mixtral",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from mudd_core.base.types import Json, JsonObject
 from mudd_core.config.families import TransformerPPConfig
-from mudd_core.config.families.spans import layers_of, spans_of
+from mudd_core.config.families.spans import layers_of, spans_of, spans_text
 from mudd_core.interop.hf_rows import HfModel, Row, size_of
 from mudd_core.interop.settings import Reader
 
@@ -119,6 +119,66 @@ class QwenWindows(Row):
             "use_sliding_window": bool(windowed),
             "sliding_window": model.sliding_window or None,
             "max_window_layers": min(windowed, default=model.n_layer),
+            "layer_types": layer_types(model),
+        }
+
+
+@dataclass(frozen=True)
+class NopeLayers(Row):
+    """The layers without rotary positions: those with 0 in a list, or each n-th layer."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return ("no_rope_layers", "no_rope_layer_interval")
+
+    def read(self, read: Reader, found: JsonObject) -> JsonObject:
+        listed, interval = self.names
+        n_layer = size_of(found, "n_layer")
+        rotated = read.config.get(listed)
+        if rotated is None:
+            every = read.whole(interval, 4)
+            rotated = [int((layer + 1) % every != 0) for layer in range(n_layer)]
+        if (
+            not isinstance(rotated, list)
+            or len(rotated) < n_layer
+            or not all(one in (0, 1) for one in rotated)
+        ):
+            raise read.refusal(listed, f"a list of 0 or 1 for each of {n_layer} layers", rotated)
+        return {"nope_layers": spans_text(layer for layer in range(n_layer) if not rotated[layer])}
+
+    def write(self, model: HfModel) -> JsonObject:
+        assert isinstance(model, TransformerPPConfig)
+        return {"no_rope_layers": [int(model.has_rope(layer)) for layer in range(model.n_layer)]}
+
+
+@dataclass(frozen=True)
+class NopeWindows(Row):
+    """SmolLM3's sliding windows: in the layers that layer_types names, or in those without rotary positions."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return ("use_sliding_window", "sliding_window", "layer_types")
+
+    def read(self, read: Reader, found: JsonObject) -> JsonObject:
+        n_layer = size_of(found, "n_layer")
+        has_window = read.flag("use_sliding_window") and read.config.get("sliding_window") is not None
+        windowed = windowed_layers(read, n_layer)
+        if windowed is None:
+            nope = str(found["nope_layers"])
+            windowed = sorted(layers_of(nope, n_layer)) if has_window and nope else []
+        if windowed and not has_window:
+            raise read.refusal(
+                "use_sliding_window", "true and a sliding_window, as layer_types has sliding_attention", False
+            )
+        if not windowed:
+            return {}
+        return {"sliding_window": read.whole("sliding_window"), "sliding_layers": spans_of(windowed, n_layer)}
+
+    def write(self, model: HfModel) -> JsonObject:
+        assert isinstance(model, TransformerPPConfig)
+        return {
+            "use_sliding_window": bool(model.sliding_window),
+            "sliding_window": model.sliding_window or None,
             "layer_types": layer_types(model),
         }
 

@@ -1,4 +1,4 @@
-"""Transformer++ (Llama, Mistral, Qwen2, Qwen3, Gemma 3): RMSNorm, rotary positions, SwiGLU, grouped heads.
+"""Transformer++ (Llama, Mistral, Qwen2, Qwen3, Gemma 3, SmolLM3): RMSNorm, rotary positions, SwiGLU, grouped heads.
 
 By option: biases, norms of each query and key head, norms after each branch, scaled rotary frequencies, sliding windows
 with another RoPE theta, GeGLU, scaled embeddings.
@@ -45,7 +45,7 @@ class AttentionOptions:
     o_bias: bool = False
     qk_norm: bool = False
     window: int = 0
-    rotation: Rotation = field(default_factory=Rotation)
+    rotation: Rotation | None = field(default_factory=Rotation)  # None: no rotary positions
     scale: float = 0.0  # of the scores; 0: 1 / sqrt(hd)
     gain_offset: float = 0.0
     is_normed_after: bool = False  # another norm, before the output is added to the residual stream
@@ -59,7 +59,7 @@ class AttentionOptions:
             biased,
             config.qk_norm,
             window,
-            cls._rotation(config, bool(window)),
+            cls._rotation(config, bool(window)) if config.has_rope(layer) else None,
             config.score_scale(),
             config.gain_offset,
             config.norm_place == "both",
@@ -102,12 +102,13 @@ def attention(
         if options.qk_norm:
             q = nn.head_norm(q, "q_norm", heads, eps=eps, gain_offset=offset)
             k = nn.head_norm(k, "k_norm", groups, eps=eps, gain_offset=offset)
-        rotation: Rotation = {"base": config.rope_base, **options.rotation}
-        longest = batch.max_positions(config)
-        q, k = (
-            ops.rope(x, batch.positions, n_head=n, max_positions=longest, **rotation)
-            for x, n in ((q, heads), (k, groups))
-        )
+        if options.rotation is not None:
+            rotation: Rotation = {"base": config.rope_base, **options.rotation}
+            longest = batch.max_positions(config)
+            q, k = (
+                ops.rope(x, batch.positions, n_head=n, max_positions=longest, **rotation)
+                for x, n in ((q, heads), (k, groups))
+            )
         o = attend(
             q,
             k,

@@ -32,12 +32,15 @@ OTHERS: dict[str, Any] = {
     "router_jitter_noise": 0.5,
     "capacity_factor": 1.5,
     "num_experts": 4,
+    "no_rope_layers": [1] * 35 + [0],
+    "no_rope_layer_interval": 3,
 }
 # Settings that have an effect only together with others.
 BESIDE: dict[str, dict[str, Any]] = {
     "layer_types": {"use_sliding_window": True},
     "max_window_layers": {"use_sliding_window": True},
     "sliding_window": {"use_sliding_window": True},
+    "use_sliding_window": {"sliding_window": 50},
     "router_aux_loss_coef": {"output_router_logits": True},
 }
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
@@ -156,10 +159,25 @@ def test_settings_of_qwen_that_we_do_not_compute(change: dict[str, Any], words: 
         model_config({"model_type": "qwen3", **change})
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"no_rope_layers": [1, 0]}, "no_rope_layers: expected a list of 0 or 1 for each of 36 layers"),
+        ({"no_rope_layers": [2] * 36}, "no_rope_layers: expected a list of 0 or 1"),
+        ({"no_rope_layer_interval": 0}, "no_rope_layer_interval"),
+        (
+            {"layer_types": ["sliding_attention"] * 36},
+            "use_sliding_window: expected true and a sliding_window",
+        ),
+    ],
+)
+def test_settings_of_smollm3_that_we_do_not_compute(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        model_config({"model_type": "smollm3", **change})
+
+
 def test_an_unknown_type_is_answered_with_those_that_are_read() -> None:
-    with pytest.raises(
-        ValueError, match="llama, mistral, qwen2, qwen3, gemma3_text, gpt2, mixtral, got 'falcon'"
-    ):
+    with pytest.raises(ValueError, match=f"{', '.join(KINDS)}, got 'falcon'"):
         model_config({"model_type": "falcon"})
     with pytest.raises(ValueError, match="layer_types: expected null: all layers of a Mistral are alike"):
         model_config({"model_type": "mistral", "layer_types": ["full_attention"] * 32})

@@ -20,7 +20,7 @@ from test_interop_hf import close, theirs
 pytestmark = pytest.mark.filterwarnings("ignore:.*not a checkpoint of mudd_core")
 ROTARY = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3"}
 # The draws of a type depend on its place here, so append new ones.
-TITLES = {**ROTARY, "gpt2": "GPT2", "mixtral": "Mixtral", "gemma3_text": "Gemma3Text"}
+TITLES = {**ROTARY, "gpt2": "GPT2", "mixtral": "Mixtral", "gemma3_text": "Gemma3Text", "smollm3": "SmolLM3"}
 DRAWS = 12
 TYPES = ("float32", "bfloat16", "float16")
 T = 24
@@ -70,9 +70,23 @@ def drawn(kind: str, number: int) -> dict[str, Any]:
         settings |= {"num_local_experts": pick(2, 4, 5), "num_experts_per_tok": pick(1, 2)}
         settings |= {"output_router_logits": pick(False, True), "router_aux_loss_coef": pick(0.02, 0.3)}
         settings["rope_parameters"] = {"rope_type": "default", "rope_theta": pick(1e4, 500.0, 1e6)}
+    if kind == "smollm3":
+        settings |= of_smollm3(pick, number, layers)
     if kind == "gemma3_text":
         settings |= of_gemma3(pick, number, layers)
     return settings
+
+
+def of_smollm3(pick: Any, number: int, layers: int) -> dict[str, Any]:
+    names = ("full_attention", "sliding_attention")
+    settings: dict[str, Any] = {"attention_bias": pick(False, True), "mlp_bias": pick(False, True)}
+    if number % 3:
+        settings |= {"use_sliding_window": True, "sliding_window": pick(1, 2, 7, 20)}
+    if number % 3 == 1:
+        settings["layer_types"] = [pick(*names) for _ in range(layers)]
+    if number % 2:
+        return settings | {"no_rope_layers": [pick(0, 1) for _ in range(layers)]}
+    return settings | {"no_rope_layer_interval": pick(1, 2, 4)}
 
 
 def of_gemma3(pick: Any, number: int, layers: int) -> dict[str, Any]:
@@ -135,7 +149,7 @@ def made(kind: str, number: int, folder: Path) -> Any:
             # The gains of Gemma are distances from 1. Its norms amplify the rounding of rotary angles.
             p.normal_(*((0.0, 0.1) if kind == "gemma3_text" else (mean, 0.2)))
             p.copy_(p.to(stored).float())
-    shards = {"max_shard_size": "1KB" if kind == "gpt2" else "4KB"} if number % 2 else {}
+    shards = {"max_shard_size": "4KB" if kind in ROTARY or kind == "mixtral" else "1KB"} if number % 2 else {}
     copy.deepcopy(model).to(stored).save_pretrained(folder, **shards)
     assert (folder / "model.safetensors.index.json").exists() == bool(number % 2)
     return model.eval()
@@ -198,8 +212,8 @@ def written_back(kind: str, ours: Any, model: Any, tokens: Any, folder: Path) ->
         loaded = transformers.AutoModelForCausalLM.from_pretrained(
             folder / place, attn_implementation="eager"
         )
-        is_llama = place == "own" and kind == "mistral" and not ours.config.sliding_window
-        assert loaded.config.model_type == ("llama" if is_llama else kind)
+        # Without imported settings, the first type with all features of the model.
+        assert loaded.config.model_type == (kind if place == "same" else settings["model_type"])
         assert torch.equal(loaded.eval()(torch.tensor(tokens)).logits, want)
         again = interop.load_original("hf", folder / place, folder / place)
         assert again.config.settled() == ours.config.settled()

@@ -45,7 +45,14 @@ BASES: list[tuple[str, Any]] = [
     ("muddformer_jax", dataclasses.replace(MUDD, postnorm=True, prenorm=True)),
     ("muddformer_torch", dataclasses.replace(MUDD, mix="none")),
 ]
-OTHER = {"sliding_layers": "0", "hidden": "5,9", "streams": "qk", "qk_scale": 0.3, "rope_fraction": 0.5}
+OTHER = {
+    "sliding_layers": "0",
+    "nope_layers": "0",
+    "hidden": "5,9",
+    "streams": "qk",
+    "qk_scale": 0.3,
+    "rope_fraction": 0.5,
+}
 # If only the first field changes, the model lacks a feature that the other program has in the second.
 COUPLED = {"block": "rope_fraction", "mix": "first_norms", "norm_gains_type": "norm_gains"}
 

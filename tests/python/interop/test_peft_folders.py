@@ -44,6 +44,7 @@ TYPES = {
     "qwen3": ("all", 14),
     "mistral": ("k,o", 4),
     "gemma3": ("all", 14),
+    "smollm3": ("all", 14),
     "mixtral": ("all", 8),
     "gpt2": ("up,blocks.*.attn.o", 4),
 }

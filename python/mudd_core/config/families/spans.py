@@ -31,9 +31,13 @@ def layers_of(spans: str, n_layer: int) -> frozenset[int]:
 
 def spans_of(layers: Iterable[int], n_layer: int) -> str:
     """Return the shortest spans of these layers; an empty string for all n_layer layers."""
+    found = set(layers)
+    return "" if found == set(range(n_layer)) else spans_text(found)
+
+
+def spans_text(layers: Iterable[int]) -> str:
+    """Return the shortest spans of these layers; an empty string for no layers."""
     ordered = sorted(set(layers))
-    if ordered == list(range(n_layer)):
-        return ""
     spans: list[list[int]] = []
     for layer in ordered:
         if spans and spans[-1][1] == layer - 1:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from mudd_core.config.families.heads import HeadSizes, attention_weights, head_faults, head_width, with_heads
-from mudd_core.config.families.spans import layers_of, spans_of
+from mudd_core.config.families.spans import layers_of, spans_of, spans_text
 from mudd_core.config.fields import LONGEST, opt, with_defaults
 
 
@@ -69,6 +69,9 @@ class TransformerPPConfig(HeadSizes):
         low=0.0,
         later=True,
     )
+    nope_layers: str = opt(
+        "", "layers without rotary positions (NoPE), such as 3,7; empty = none", "", later=True
+    )
     query_pre_attn_scalar: int = opt(
         0,
         "divide the attention scores by the square root of this; 0 = d_head",
@@ -115,11 +118,19 @@ class TransformerPPConfig(HeadSizes):
             inert.append("rope_local_base")
         if self.query_pre_attn_scalar == head_width(self):
             inert.append("query_pre_attn_scalar")
-        return with_defaults(with_heads(replace(self, sliding_layers=spans)), inert)
+        nope = spans_text(self._without_rope())
+        return with_defaults(with_heads(replace(self, sliding_layers=spans, nope_layers=nope)), inert)
 
     def layer_window(self, layer: int) -> int:
         """Return the number of keys that a query of a layer (from 0) sees; 0: all earlier ones."""
         return self.sliding_window if layer in layers_of(self.sliding_layers, self.n_layer) else 0
+
+    def has_rope(self, layer: int) -> bool:
+        """Return True if queries and keys of a layer (from 0) are rotated."""
+        return layer not in self._without_rope()
+
+    def _without_rope(self) -> frozenset[int]:
+        return layers_of(self.nope_layers, self.n_layer) if self.nope_layers else frozenset()
 
     def score_scale(self) -> float:
         """Return the factor of query times key; 0: 1 / sqrt(d_head)."""
@@ -143,8 +154,9 @@ class TransformerPPConfig(HeadSizes):
                 f"model.rope_high_freq: expected more than model.rope_low_freq ({self.rope_low_freq:g}), got "
                 f"{self.rope_high_freq:g}"
             )
-        try:
-            layers_of(self.sliding_layers, self.n_layer)
-        except ValueError as error:
-            faults.append(f"model.sliding_layers: {error}")
+        for name in ("sliding_layers", "nope_layers"):
+            try:
+                layers_of(getattr(self, name), self.n_layer)
+            except ValueError as error:
+                faults.append(f"model.{name}: {error}")
         return faults
