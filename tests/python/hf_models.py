@@ -66,6 +66,16 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
             "rope_parameters": layered({"rope_type": "linear", "factor": 2.0, "rope_theta": 900.0}, 50.0),
         },
     ),
+    "olmo2": ("Olmo2", {**SHARED, "rope_theta": 500.0}),
+    "olmo3": (
+        "Olmo3",
+        {
+            **SHARED,
+            "sliding_window": 5,
+            "layer_types": ["sliding_attention", "full_attention"],
+            "rope_parameters": layered({**LLAMA3, "rope_theta": 900.0}, 900.0),
+        },
+    ),
     "smollm3": (
         "SmolLM3",
         {**SHARED, **WINDOW, "no_rope_layers": [1, 0], "head_dim": 6, "mlp_bias": True},

@@ -45,6 +45,10 @@ _ROUTERS = ("layers.0.block_sparse_moe.gate.weight", "layers.0.mlp.gate.weight")
 # By model.norm_place: the norms of a block, and their names in transformers.
 _NORMS = {
     "before": {"attn.norm": "input_layernorm", "ffn.norm": "post_attention_layernorm"},
+    "after": {
+        "attn.post_norm": "post_attention_layernorm",
+        "ffn.post_norm": "post_feedforward_layernorm",
+    },
     "both": {
         "attn.norm": "input_layernorm",
         "attn.post_norm": "post_attention_layernorm",
@@ -90,8 +94,9 @@ def _rotary_block(model: TransformerPPConfig | MixtralConfig, block: str, layer:
         theirs, biased = f"{layer}.self_attn.{name}_proj", o_bias if name == "o" else qkv_bias
         yield from _product(f"{block}.attn.{name}", theirs, fan_in, fan_out, biased)
     if options is not None and options.qk_norm:
-        for name in ("q_norm", "k_norm"):
-            yield Entry(f"{block}.attn.{name}.gain", f"{layer}.self_attn.{name}.weight"), (width,)
+        for name, whole in (("q_norm", q), ("k_norm", kv)):
+            size = whole if options.qk_norm_whole else width
+            yield Entry(f"{block}.attn.{name}.gain", f"{layer}.self_attn.{name}.weight"), (size,)
 
 
 def _experts(model: MixtralConfig, block: str, layer: str, fused: bool) -> Iterator[Part]:

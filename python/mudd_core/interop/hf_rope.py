@@ -133,7 +133,8 @@ def _table(settings: Settings) -> tuple[str, Settings]:
 class RopeByType(Row):
     """RoPE theta of each type of layer, and the scaling of the frequencies in the layers without a window.
 
-    base, local_base: the values of absent settings. local: the separate setting for windows, if there is one.
+    base, local_base: the values of absent settings. local: the separate setting for windows, if there is one. Raise
+    ValueError for a theta that versions of transformers use differently.
     """
 
     base: float
@@ -156,6 +157,10 @@ class RopeByType(Row):
         if scaling_fields(f"rope_parameters.{SLIDING}", sliding, {}, longest):
             raise read.refusal(f"rope_parameters.{SLIDING}.rope_type", "default", sliding["rope_type"])
         base = read.number("rope_theta", self.base)
+        if not self.local and base != self.local_base and "rope_theta" not in sliding:
+            # Version 4 of transformers uses it for the windows too, version 5 the default.
+            wanted = f"{self.local_base:g}, or a rope_theta in rope_parameters.{SLIDING}"
+            raise read.refusal("rope_theta", wanted, base)
         local = read.number(self.local, self.local_base) if self.local else self.local_base
         return {
             "rope_base": Reader("hf", full).number("rope_theta", base),

@@ -237,6 +237,14 @@ _SMOLLM3 = (
     _ATTENTION_BIAS,
     _MLP_BIAS,
 )
+_OLMO: Mapping[str, Json] = {"qk_norm": True, "qk_norm_whole": True, "norm_place": "after"}
+_OLMO2 = (*_rotary(2048, 11008, vocab=50304, eps=1e-5), _NO_PADDING, _ATTENTION_BIAS)
+_OLMO3 = (
+    *_rotary(2048, 11008, vocab=50304, eps=1e-5, rope=RopeByType(5e5, 5e5)),
+    PeriodicWindows("", 4),
+    _NO_PADDING,
+    _ATTENTION_BIAS,
+)
 _GPT2 = (
     Whole("vocab_size", "vocab_size", 50257),
     Whole("n_positions", "max_seq_len", 1024),
@@ -279,6 +287,8 @@ KINDS: Mapping[str, Kind] = {
             config="Gemma3Text",
         ),
         Kind("smollm3", "SmolLM3", TransformerPPConfig, _SMOLLM3, is_tied=True),
+        Kind("olmo2", "Olmo2", TransformerPPConfig, _OLMO2, _OLMO),
+        Kind("olmo3", "Olmo3", TransformerPPConfig, _OLMO3, _OLMO),
         Kind("gpt2", "GPT2", GPT2Config, _GPT2, is_tied=True),
         Kind(
             "mixtral",

@@ -1,4 +1,4 @@
-"""Transformer++ (Llama, Mistral, Qwen2, Qwen3, Gemma 3, SmolLM3): RMSNorm, rotary positions, SwiGLU, grouped heads.
+"""Transformer++ (Llama, Mistral, Qwen2, Qwen3, Gemma 3, SmolLM3, OLMo 2 and 3): RMSNorm, RoPE, SwiGLU, grouped heads.
 
 By option: biases, norms of each query and key head, norms after each branch, scaled rotary frequencies, sliding windows
 with another RoPE theta, GeGLU, scaled embeddings.
@@ -48,7 +48,9 @@ class AttentionOptions:
     rotation: Rotation | None = field(default_factory=Rotation)  # None: no rotary positions
     scale: float = 0.0  # of the scores; 0: 1 / sqrt(hd)
     gain_offset: float = 0.0
-    is_normed_after: bool = False  # another norm, before the output is added to the residual stream
+    is_qk_norm_whole: bool = False
+    is_normed_before: bool = True
+    is_normed_after: bool = False  # before the output is added to the residual stream
 
     @classmethod
     def of(cls, config: Config, layer: int) -> AttentionOptions:
@@ -62,7 +64,9 @@ class AttentionOptions:
             cls._rotation(config, bool(window)) if config.has_rope(layer) else None,
             config.score_scale(),
             config.gain_offset,
-            config.norm_place == "both",
+            config.qk_norm_whole,
+            config.is_normed_before,
+            config.is_normed_after,
         )
 
     @staticmethod
@@ -94,14 +98,18 @@ def attention(
     heads, groups, width, std = config.n_head, kv_heads(config), head_width(config), config.init_std
     with nn.part("attn"):
         offset, eps = options.gain_offset, config.norm_eps
-        a_BTD = nn.sow("in", nn.rms_norm(x_BTD, "norm", eps=eps, gain_offset=offset))
+        a_BTD = x_BTD
+        if options.is_normed_before:
+            a_BTD = nn.rms_norm(x_BTD, "norm", eps=eps, gain_offset=offset)
+        a_BTD = nn.sow("in", a_BTD)
         q, k, v = (
             nn.sow(name, nn.linear(a_BTD, name, count * width, std=std, bias=options.qkv_bias))
             for name, count in (("q", heads), ("k", groups), ("v", groups))
         )
         if options.qk_norm:
-            q = nn.head_norm(q, "q_norm", heads, eps=eps, gain_offset=offset)
-            k = nn.head_norm(k, "k_norm", groups, eps=eps, gain_offset=offset)
+            pieces = (1, 1) if options.is_qk_norm_whole else (heads, groups)
+            q = nn.head_norm(q, "q_norm", pieces[0], eps=eps, gain_offset=offset)
+            k = nn.head_norm(k, "k_norm", pieces[1], eps=eps, gain_offset=offset)
         if options.rotation is not None:
             rotation: Rotation = {"base": config.rope_base, **options.rotation}
             longest = batch.max_positions(config)
@@ -144,7 +152,10 @@ def feed_forward(config: Config, x_BTD: Like) -> Like:
     """Return x + (act(f Wgate) * (f Wup)) Wdown with f = rms_norm(x)."""
     std, biased, eps, offset = config.init_std, config.mlp_bias, config.norm_eps, config.gain_offset
     with nn.part("ffn"):
-        f_BTD = nn.sow("in", nn.rms_norm(x_BTD, "norm", eps=eps, gain_offset=offset))
+        f_BTD = x_BTD
+        if config.is_normed_before:
+            f_BTD = nn.rms_norm(x_BTD, "norm", eps=eps, gain_offset=offset)
+        f_BTD = nn.sow("in", f_BTD)
         gate_BTF, up_BTF = (
             nn.sow(name, nn.linear(f_BTD, name, config.d_ff, std=std, bias=biased)) for name in ("gate", "up")
         )
@@ -153,6 +164,6 @@ def feed_forward(config: Config, x_BTD: Like) -> Like:
         def projected(residual: Like | None) -> Like:
             return nn.linear(u_BTF, "down", config.d_model, std=std, bias=biased, residual=residual)
 
-        if config.norm_place == "both":
+        if config.is_normed_after:
             return normed_branch(projected, x_BTD, eps=eps, gain_offset=offset)
         return nn.branch("out", x_BTD, projected)

@@ -176,6 +176,18 @@ def test_settings_of_smollm3_that_we_do_not_compute(change: dict[str, Any], word
         model_config({"model_type": "smollm3", **change})
 
 
+def test_theta_of_olmo3_that_versions_of_transformers_read_differently() -> None:
+    with pytest.raises(
+        ValueError, match=r"rope_theta: expected 500000, or a rope_theta in rope_param.*got 7"
+    ):
+        model_config({"model_type": "olmo3", "rope_theta": 7.0})
+    scaled = {"factor": 2.0, "rope_type": "linear", "rope_theta": 5e5}
+    ours = model_config({"model_type": "olmo3", "rope_theta": 5e5, "rope_scaling": scaled})
+    assert (ours.rope_factor, ours.rope_local_base, ours.sliding_layers[:9]) == (2.0, 5e5, "0-2,4-6,8")
+    with pytest.raises(ValueError, match=r"rope_scaling.rope_type.*'yarn'"):
+        model_config({"model_type": "olmo3", "rope_scaling": {**scaled, "rope_type": "yarn"}})
+
+
 def test_an_unknown_type_is_answered_with_those_that_are_read() -> None:
     with pytest.raises(ValueError, match=f"{', '.join(KINDS)}, got 'falcon'"):
         model_config({"model_type": "falcon"})

@@ -20,7 +20,15 @@ from test_interop_hf import close, theirs
 pytestmark = pytest.mark.filterwarnings("ignore:.*not a checkpoint of mudd_core")
 ROTARY = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3"}
 # The draws of a type depend on its place here, so append new ones.
-TITLES = {**ROTARY, "gpt2": "GPT2", "mixtral": "Mixtral", "gemma3_text": "Gemma3Text", "smollm3": "SmolLM3"}
+TITLES = {
+    **ROTARY,
+    "gpt2": "GPT2",
+    "mixtral": "Mixtral",
+    "gemma3_text": "Gemma3Text",
+    "smollm3": "SmolLM3",
+    "olmo2": "Olmo2",
+    "olmo3": "Olmo3",
+}
 DRAWS = 12
 TYPES = ("float32", "bfloat16", "float16")
 T = 24
@@ -70,6 +78,14 @@ def drawn(kind: str, number: int) -> dict[str, Any]:
         settings |= {"num_local_experts": pick(2, 4, 5), "num_experts_per_tok": pick(1, 2)}
         settings |= {"output_router_logits": pick(False, True), "router_aux_loss_coef": pick(0.02, 0.3)}
         settings["rope_parameters"] = {"rope_type": "default", "rope_theta": pick(1e4, 500.0, 1e6)}
+    if kind.startswith("olmo"):
+        settings["attention_bias"] = pick(False, True)
+    if kind == "olmo3":
+        settings |= {
+            "sliding_window": pick(1, 2, 7, 20),
+            "rope_parameters": layered(rope(pick), pick(500.0, 1e4)),
+            **({"layer_types": types(pick, layers)} if number % 3 else {}),
+        }
     if kind == "smollm3":
         settings |= of_smollm3(pick, number, layers)
     if kind == "gemma3_text":
@@ -77,20 +93,22 @@ def drawn(kind: str, number: int) -> dict[str, Any]:
     return settings
 
 
+def types(pick: Any, layers: int) -> list[str]:
+    return [pick("full_attention", "sliding_attention") for _ in range(layers)]
+
+
 def of_smollm3(pick: Any, number: int, layers: int) -> dict[str, Any]:
-    names = ("full_attention", "sliding_attention")
     settings: dict[str, Any] = {"attention_bias": pick(False, True), "mlp_bias": pick(False, True)}
     if number % 3:
         settings |= {"use_sliding_window": True, "sliding_window": pick(1, 2, 7, 20)}
     if number % 3 == 1:
-        settings["layer_types"] = [pick(*names) for _ in range(layers)]
+        settings["layer_types"] = types(pick, layers)
     if number % 2:
         return settings | {"no_rope_layers": [pick(0, 1) for _ in range(layers)]}
     return settings | {"no_rope_layer_interval": pick(1, 2, 4)}
 
 
 def of_gemma3(pick: Any, number: int, layers: int) -> dict[str, Any]:
-    names = ("full_attention", "sliding_attention")
     settings = {
         "attention_bias": pick(False, True),
         "hidden_activation": pick("gelu_pytorch_tanh", "gelu", "silu"),
@@ -98,7 +116,7 @@ def of_gemma3(pick: Any, number: int, layers: int) -> dict[str, Any]:
         "sliding_window": pick(1, 2, 7, 20),
         "rope_parameters": layered(rope(pick), pick(500.0, 1e4)),
     }
-    return settings | ({"layer_types": [pick(*names) for _ in range(layers)]} if number % 3 else {})
+    return settings | ({"layer_types": types(pick, layers)} if number % 3 else {})
 
 
 def of_gpt2(pick: Any) -> dict[str, Any]:

@@ -29,6 +29,7 @@ BASES: list[tuple[str, Any]] = [
             "gpt2",
             "mixtral",
             "gemma3_text",
+            "olmo3",
             "mup",
             "jax_plain",
             "jax_mudd",
@@ -54,7 +55,14 @@ OTHER = {
     "rope_fraction": 0.5,
 }
 # If only the first field changes, the model lacks a feature that the other program has in the second.
-COUPLED = {"block": "rope_fraction", "mix": "first_norms", "norm_gains_type": "norm_gains"}
+COUPLED = {
+    "block": "rope_fraction",
+    "mix": "first_norms",
+    "norm_gains_type": "norm_gains",
+    "norm_place": "qk_norm_whole",
+    "qk_norm": "norm_place",
+    "qk_norm_whole": "norm_place",
+}
 
 
 def others(field: dataclasses.Field[Any], value: Any) -> list[Any]:

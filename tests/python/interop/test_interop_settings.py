@@ -43,12 +43,20 @@ GEMMA3: dict[str, Any] = {
     "sliding_layers": "0",
     "rope_local_base": 100.0,
 }
+OLMO3: dict[str, Any] = {
+    "qk_norm": True,
+    "qk_norm_whole": True,
+    "norm_place": "after",
+    "sliding_window": 3,
+    "sliding_layers": "0",
+}
 # The fields of a config whose export has the type of this name.
 OURS: dict[str, tuple[type[HfModel], dict[str, Any]]] = {
     "llama": (TransformerPPConfig, {}),
     "gpt2": (GPT2Config, {}),
     "mixtral": (MixtralConfig, {"n_expert": 3, "aux_scope": "batch"}),
     "gemma3_text": (TransformerPPConfig, GEMMA3),
+    "olmo3": (TransformerPPConfig, OLMO3),
 }
 JAX_NORMS = {
     **mudd.JAX_MUDD,

@@ -69,6 +69,11 @@ class TransformerPPConfig(HeadSizes):
         low=0.0,
         later=True,
     )
+    qk_norm_whole: bool = opt(
+        False,
+        "let qk_norm normalize all heads together, with a gain for each channel of each head",
+        later=True,
+    )
     nope_layers: str = opt(
         "", "layers without rotary positions (NoPE), such as 3,7; empty = none", "", later=True
     )
@@ -87,8 +92,8 @@ class TransformerPPConfig(HeadSizes):
     )
     norm_place: str = opt(
         "before",
-        "RMSNorm before attention and feed-forward block, or before and after them (both)",
-        choices=("before", "both"),
+        "RMSNorm before attention and feed-forward block, after them, or both",
+        choices=("before", "after", "both"),
         later=True,
     )
     gain_offset: float = opt(
@@ -111,6 +116,8 @@ class TransformerPPConfig(HeadSizes):
             inert += ["rope_low_freq", "rope_high_freq", "rope_original_len"]
         if self.attn_bias:
             inert.append("qkv_bias")
+        if not self.qk_norm:
+            inert.append("qk_norm_whole")
         windowed = layers_of(self.sliding_layers, self.n_layer) if self.sliding_window else frozenset()
         spans = spans_of(windowed, self.n_layer) if windowed else ""
         is_same = self.rope_scaling == "none" and self.rope_local_base == self.rope_base
@@ -131,6 +138,16 @@ class TransformerPPConfig(HeadSizes):
 
     def _without_rope(self) -> frozenset[int]:
         return layers_of(self.nope_layers, self.n_layer) if self.nope_layers else frozenset()
+
+    @property
+    def is_normed_before(self) -> bool:
+        """True if the input of each branch is normalized."""
+        return self.norm_place != "after"
+
+    @property
+    def is_normed_after(self) -> bool:
+        """True if the output of each branch is normalized before it is added to the residual stream."""
+        return self.norm_place != "before"
 
     def score_scale(self) -> float:
         """Return the factor of query times key; 0: 1 / sqrt(d_head)."""
