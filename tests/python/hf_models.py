@@ -76,6 +76,10 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
             "rope_parameters": layered({**LLAMA3, "rope_theta": 900.0}, 900.0),
         },
     ),
+    "phi3": (
+        "Phi3",
+        {**SHARED, "head_dim": 8, "sliding_window": 5, "partial_rotary_factor": 0.5, "rope_theta": 500.0},
+    ),
     "smollm3": (
         "SmolLM3",
         {**SHARED, **WINDOW, "no_rope_layers": [1, 0], "head_dim": 6, "mlp_bias": True},

@@ -81,6 +81,15 @@ def _product(ours: str, theirs: str, fan_in: int, fan_out: int, biased: bool) ->
         yield Entry(f"{ours}.b", f"{theirs}.bias"), (fan_out,)
 
 
+def _joined(block: str, widths: Mapping[str, int], theirs: str, fan_in: int) -> Iterator[Part]:
+    """Yield the entries of several matrices of a block in one of transformers. widths: the outputs of each."""
+    start, total = 0, sum(widths.values())
+    for name, width in widths.items():
+        rows = slice(start, start + width)
+        yield Entry(f"{block}.{name}.w", f"{theirs}.weight", index=(rows,), axes=(1, 0)), (total, fan_in)
+        start += width
+
+
 def _rotary_block(model: TransformerPPConfig | MixtralConfig, block: str, layer: str) -> Iterator[Part]:
     """Yield the entries of a block's norms and attention, for the models with RoPE."""
     D, width = model.d_model, head_width(model)
@@ -90,6 +99,10 @@ def _rotary_block(model: TransformerPPConfig | MixtralConfig, block: str, layer:
         yield Entry(f"{block}.{ours}.gain", f"{layer}.{theirs}.weight"), (D,)
     o_bias = options is not None and options.attn_bias
     qkv_bias = o_bias or (options is not None and options.qkv_bias)
+    if options is not None and options.joined_projections:
+        yield from _joined(block, {"attn.q": q, "attn.k": kv, "attn.v": kv}, f"{layer}.self_attn.qkv_proj", D)
+        yield from _product(f"{block}.attn.o", f"{layer}.self_attn.o_proj", q, D, o_bias)
+        return
     for name, fan_in, fan_out in (("q", D, q), ("k", D, kv), ("v", D, kv), ("o", q, D)):
         theirs, biased = f"{layer}.self_attn.{name}_proj", o_bias if name == "o" else qkv_bias
         yield from _product(f"{block}.attn.{name}", theirs, fan_in, fan_out, biased)
@@ -126,6 +139,10 @@ def _rotary(model: TransformerPPConfig | MixtralConfig, spelling: Spelling) -> I
         yield from _rotary_block(model, block, layer)
         if isinstance(model, MixtralConfig):
             yield from _experts(model, block, layer, spelling.fused)
+            continue
+        if model.joined_projections:
+            yield from _joined(block, {"ffn.gate": F, "ffn.up": F}, f"{layer}.mlp.gate_up_proj", D)
+            yield from _product(f"{block}.ffn.down", f"{layer}.mlp.down_proj", F, D, model.mlp_bias)
             continue
         for name, fan_in, fan_out in (("gate", D, F), ("up", D, F), ("down", F, D)):
             theirs = f"{layer}.mlp.{name}_proj"

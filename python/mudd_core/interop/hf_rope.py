@@ -1,4 +1,4 @@
-"""Read and write the RoPE settings in a config.json of transformers: plain, linear or llama3, of all layers or by type.
+"""Read and write the RoPE settings in a config.json of transformers: plain, linear, llama3 or partial, also by layer.
 
 Version 4 and 5 of transformers write them under different names.
 """
@@ -64,6 +64,47 @@ class Rope(Row):
             "rope_parameters": {"rope_theta": model.rope_base, **table},
         }
         return both if len(table) == 1 else {**both, "rope_scaling": table}
+
+
+@dataclass(frozen=True)
+class PartialRope(Row):
+    """RoPE theta, and the fraction of each head that is rotated; the frequencies are not scaled.
+
+    theta, fraction: the separate settings. rotated: the fraction if the setting is absent.
+    """
+
+    theta: str
+    fraction: str
+    rotated: float
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return ("rope_parameters", "rope_scaling", self.theta, self.fraction)
+
+    def read(self, read: Reader, found: JsonObject) -> JsonObject:
+        name, table = _table(read.config)
+        kind = table.get("rope_type", table.get("type")) or "default"
+        if kind != "default":
+            raise read.refusal(f"{name}.rope_type", "default", kind)
+        for key, value in table.items():
+            if value is not None and key not in _ALWAYS:
+                raise read.refusal(f"{name}.{key}", "no such setting of rope_type default", value)
+        own = Reader("hf", table)
+        return {
+            "rope_base": own.number("rope_theta", read.number(self.theta, 1e4)),
+            "rope_fraction": own.number("partial_rotary_factor", read.number(self.fraction, self.rotated)),
+        }
+
+    def write(self, model: HfModel) -> JsonObject:
+        """Return theta and the fraction under the names of transformers 4 and 5."""
+        assert isinstance(model, TransformerPPConfig)
+        base, rotated = model.rope_base, model.rope_fraction
+        table: JsonObject = {
+            "rope_type": "default",
+            "rope_theta": base,
+            "partial_rotary_factor": rotated,
+        }
+        return {self.theta: base, self.fraction: rotated, "rope_parameters": table}
 
 
 def scaling_table(model: HfModel) -> JsonObject:

@@ -22,7 +22,7 @@ from mudd_core.config.families import (
 )
 from mudd_core.config.fields import with_fields
 from mudd_core.interop.hf_images import text_settings
-from mudd_core.interop.hf_rope import Rope, RopeByType
+from mudd_core.interop.hf_rope import PartialRope, Rope, RopeByType
 from mudd_core.interop.hf_rows import (
     BalanceLoss,
     Fixed,
@@ -40,6 +40,7 @@ from mudd_core.interop.hf_windows import (
     NopeLayers,
     NopeWindows,
     NoWindow,
+    OneWindow,
     PeriodicWindows,
     QwenWindows,
 )
@@ -245,6 +246,23 @@ _OLMO3 = (
     _NO_PADDING,
     _ATTENTION_BIAS,
 )
+_PHI3 = (
+    *_NO_BIASES,
+    *_rotary(
+        4096,
+        8192,
+        vocab=32064,
+        sizes=(3072, 32, 32),
+        eps=1e-5,
+        rope=PartialRope("rope_theta", "partial_rotary_factor", 1.0),
+    ),
+    OneWindow(),
+    _NO_PADDING,
+    # `import` prints a note about dropout.
+    Inert("embd_pdrop", (0.0,)),
+    Inert("resid_pdrop", (0.0,)),
+    Inert("original_max_position_embeddings"),  # only longrope reads it
+)
 _GPT2 = (
     Whole("vocab_size", "vocab_size", 50257),
     Whole("n_positions", "max_seq_len", 1024),
@@ -289,6 +307,7 @@ KINDS: Mapping[str, Kind] = {
         Kind("smollm3", "SmolLM3", TransformerPPConfig, _SMOLLM3, is_tied=True),
         Kind("olmo2", "Olmo2", TransformerPPConfig, _OLMO2, _OLMO),
         Kind("olmo3", "Olmo3", TransformerPPConfig, _OLMO3, _OLMO),
+        Kind("phi3", "Phi3", TransformerPPConfig, _PHI3, {"joined_projections": True}),
         Kind("gpt2", "GPT2", GPT2Config, _GPT2, is_tied=True),
         Kind(
             "mixtral",

@@ -89,6 +89,23 @@ class MistralWindow(Row):
 
 
 @dataclass(frozen=True)
+class OneWindow(Row):
+    """The sliding window of all layers, if there is one. By default there is none."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return ("sliding_window",)
+
+    def read(self, read: Reader, found: JsonObject) -> JsonObject:
+        has_window = read.config.get("sliding_window") is not None
+        return {"sliding_window": read.whole("sliding_window")} if has_window else {}
+
+    def write(self, model: HfModel) -> JsonObject:
+        assert isinstance(model, TransformerPPConfig)
+        return {"sliding_window": model.sliding_window or None}
+
+
+@dataclass(frozen=True)
 class QwenWindows(Row):
     """Qwen's sliding windows: in the layers that layer_types names, or from layer max_window_layers on."""
 

@@ -19,6 +19,7 @@ class Rotation(TypedDict, total=False):
     """The options of ops.rope that determine its frequencies."""
 
     base: float
+    fraction: float
     scaling: str
     factor: float
     low_freq: float

@@ -1,4 +1,4 @@
-"""Transformer++ (Llama, Mistral, Qwen2, Qwen3, Gemma 3, SmolLM3, OLMo 2 and 3): RMSNorm, RoPE, SwiGLU, grouped heads.
+"""Transformer++ (Llama, Mistral, Qwen2, Qwen3, Gemma 3, SmolLM3, OLMo, Phi-3): RMSNorm, RoPE, SwiGLU, grouped heads.
 
 By option: biases, norms of each query and key head, norms after each branch, scaled rotary frequencies, sliding windows
 with another RoPE theta, GeGLU, scaled embeddings.
@@ -72,9 +72,10 @@ class AttentionOptions:
     @staticmethod
     def _rotation(config: Config, is_windowed: bool) -> Rotation:
         if is_windowed and config.rope_local_base:
-            return Rotation(base=config.rope_local_base)
+            return Rotation(base=config.rope_local_base, fraction=config.rope_fraction)
         return Rotation(
             base=config.rope_base,
+            fraction=config.rope_fraction,
             scaling=config.rope_scaling,
             factor=config.rope_factor,
             low_freq=config.rope_low_freq,

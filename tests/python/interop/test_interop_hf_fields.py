@@ -188,6 +188,22 @@ def test_theta_of_olmo3_that_versions_of_transformers_read_differently() -> None
         model_config({"model_type": "olmo3", "rope_scaling": {**scaled, "rope_type": "yarn"}})
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            {"rope_scaling": {"type": "longrope", "short_factor": [1.0], "long_factor": [1.0]}},
+            "rope_scaling.rope_type: expected default, got 'longrope'",
+        ),
+        ({"rope_parameters": {"rope_theta": 1e4, "factor": 2.0}}, "rope_parameters.factor: expected no such"),
+        ({"attention_bias": True}, "attention_bias: expected False, got True"),
+    ],
+)
+def test_settings_of_phi3_that_we_do_not_compute(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        model_config({"model_type": "phi3", **change})
+
+
 def test_an_unknown_type_is_answered_with_those_that_are_read() -> None:
     with pytest.raises(ValueError, match=f"{', '.join(KINDS)}, got 'falcon'"):
         model_config({"model_type": "falcon"})

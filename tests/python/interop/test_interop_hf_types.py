@@ -28,6 +28,7 @@ TITLES = {
     "smollm3": "SmolLM3",
     "olmo2": "Olmo2",
     "olmo3": "Olmo3",
+    "phi3": "Phi3",
 }
 DRAWS = 12
 TYPES = ("float32", "bfloat16", "float16")
@@ -86,6 +87,10 @@ def drawn(kind: str, number: int) -> dict[str, Any]:
             "rope_parameters": layered(rope(pick), pick(500.0, 1e4)),
             **({"layer_types": types(pick, layers)} if number % 3 else {}),
         }
+    if kind == "phi3":
+        settings |= {"head_dim": pick(4, 8, 16), "sliding_window": pick(None, 1, 3, 9, 32)}
+        settings["rope_parameters"] = {"rope_type": "default", "rope_theta": pick(1e4, 500.0)}
+        settings["partial_rotary_factor"] = pick(1.0, 0.5, 1.0, 0.75 if settings["head_dim"] > 4 else 0.5)
     if kind == "smollm3":
         settings |= of_smollm3(pick, number, layers)
     if kind == "gemma3_text":

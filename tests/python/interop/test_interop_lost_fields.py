@@ -30,6 +30,7 @@ BASES: list[tuple[str, Any]] = [
             "mixtral",
             "gemma3_text",
             "olmo3",
+            "phi3",
             "mup",
             "jax_plain",
             "jax_mudd",
@@ -60,6 +61,7 @@ COUPLED = {
     "mix": "first_norms",
     "norm_gains_type": "norm_gains",
     "norm_place": "qk_norm_whole",
+    "joined_projections": "rope_fraction",
     "qk_norm": "norm_place",
     "qk_norm_whole": "norm_place",
 }

@@ -57,6 +57,7 @@ OURS: dict[str, tuple[type[HfModel], dict[str, Any]]] = {
     "mixtral": (MixtralConfig, {"n_expert": 3, "aux_scope": "batch"}),
     "gemma3_text": (TransformerPPConfig, GEMMA3),
     "olmo3": (TransformerPPConfig, OLMO3),
+    "phi3": (TransformerPPConfig, {"joined_projections": True, "rope_fraction": 0.5}),
 }
 JAX_NORMS = {
     **mudd.JAX_MUDD,

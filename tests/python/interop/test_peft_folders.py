@@ -45,6 +45,7 @@ TYPES = {
     "mistral": ("k,o", 4),
     "gemma3": ("all", 14),
     "smollm3": ("all", 14),
+    "phi3": ("o,down", 4),
     "olmo2": ("all", 14),
     "olmo3": ("q,blocks.1.attn.*,down", 7),
     "mixtral": ("all", 8),

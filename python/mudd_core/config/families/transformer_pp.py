@@ -10,6 +10,11 @@ from mudd_core.config.families.spans import layers_of, spans_of, spans_text
 from mudd_core.config.fields import LONGEST, opt, with_defaults
 
 
+def is_even(count: float) -> bool:
+    """Return True for an even number above 0, up to rounding."""
+    return round(count) >= 2 and round(count) % 2 == 0 and abs(count - round(count)) < 1e-6
+
+
 @dataclass(frozen=True)
 class TransformerPPConfig(HeadSizes):
     """Transformer++ (Llama): RMSNorm, rotary positions, SwiGLU, grouped key and value heads."""
@@ -72,6 +77,18 @@ class TransformerPPConfig(HeadSizes):
     qk_norm_whole: bool = opt(
         False,
         "let qk_norm normalize all heads together, with a gain for each channel of each head",
+        later=True,
+    )
+    rope_fraction: float = opt(
+        1.0,
+        "fraction of each head that is rotated, an even number of channels",
+        low=0.0,
+        high=1.0,
+        later=True,
+    )
+    joined_projections: bool = opt(
+        False,
+        "export q, k and v as one matrix, and gate and up as one, as in Hugging Face's phi3; they are separate here",
         later=True,
     )
     nope_layers: str = opt(
@@ -160,9 +177,14 @@ class TransformerPPConfig(HeadSizes):
     def faults(self) -> list[str]:
         """Return the broken rules between fields, one message each."""
         faults = head_faults(self)
-        if not faults and head_width(self) % 2:
+        if not faults and head_width(self) % 2 and self.rope_fraction == 1:
             faults.append(
                 f"model.d_head: expected an even width for rotary positions, got {head_width(self)}"
+            )
+        elif not faults and not is_even(self.rope_fraction * head_width(self)):
+            faults.append(
+                "model.rope_fraction: expected an even number of rotated channels, got "
+                f"{self.rope_fraction:g} of {head_width(self)}"
             )
         if 0 < self.rope_local_base < 1:
             faults.append(f"model.rope_local_base: expected 0 or at least 1, got {self.rope_local_base:g}")

@@ -171,6 +171,8 @@ def _config(system: str, theirs: Theirs, workdir: Path, words: list[str]) -> Con
     return config
 
 
+# Dropouts of transformers that only the family gpt2 has.
+_DROPOUTS = ("attention_dropout", "resid_pdrop", "embd_pdrop")
 # Settings of the original programs that name a dataset or a tokenizer.
 _TEXTS = ("hfds_identifier", "dataset_name", "dataset_type", "data_path")
 _TOKENIZERS = ("hftr_tokenizer_instance", "tokenizer_path", "tokenizer_type")
@@ -258,13 +260,15 @@ def _copy(file: Path, to: Path) -> None:
 def _say_imported(config: Config, theirs: Theirs, run: RunFolder, parameters: int) -> None:
     """Print the imported model, notes about differences from the original, and commands that use the run."""
     print(f"{config.model.family}, {parameters:,} parameters: {run.step_folder(0)}")
-    rate = theirs.settings.get("attention_dropout")
-    if isinstance(rate, int | float) and rate:
-        print(
-            f"note: attention_dropout of {rate:g} is left out: the {config.model.family} family has no dropout; "
-            "training differs",
-            file=sys.stderr,
-        )
+    dropouts = ("attention_dropout",) if config.model.family == "gpt2" else _DROPOUTS
+    for name in dropouts:
+        rate = theirs.settings.get(name)
+        if isinstance(rate, int | float) and rate:
+            print(
+                f"note: {name} of {rate:g} is left out: the {config.model.family} family has no dropout; "
+                "training differs",
+                file=sys.stderr,
+            )
     if note := theirs.note():
         print(f"note: {note}", file=sys.stderr)
     print(f"  {shlex.join([*typed_program(), 'sample', f'--workdir={run.path}', '--prompt', '...'])}")
