@@ -13,7 +13,8 @@ import mudd_core as mc
 from gguf_cases import MODELS, LlamaCpp, farthest, imported
 from hf_models import transformers
 from mudd_core.interop.gguf.types import TYPES, gguf_type
-from mudd_core.interop.hf_settings import KINDS, original_config
+from mudd_core.interop.hf_settings import original_config
+from mudd_core.interop.hf_tables import KINDS
 
 gguf = pytest.importorskip("gguf")
 pytestmark = pytest.mark.filterwarnings("ignore:.*not a checkpoint of mudd_core")

@@ -13,7 +13,7 @@ import torch
 import mudd_core as mc
 from hf_models import V, make, transformers
 from mudd_core.cli import main
-from mudd_core.interop.hf_settings import KINDS
+from mudd_core.interop.hf_tables import KINDS
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*not a checkpoint of mudd_core")
 TEMPLATE = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}\n{% endfor %}"

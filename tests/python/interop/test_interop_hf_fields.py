@@ -10,7 +10,8 @@ import pytest
 
 from hf_models import transformers
 from mudd_core.interop.hf_rows import Fixed, Inert
-from mudd_core.interop.hf_settings import KINDS, model_config, original_config
+from mudd_core.interop.hf_settings import model_config, original_config
+from mudd_core.interop.hf_tables import KINDS
 
 # Another value of each computed setting, unless twice the default or the other flag will do.
 OTHERS: dict[str, Any] = {
