@@ -99,6 +99,15 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
             **NO_DROPOUT,
         },
     ),
+    "gpt_neox": (
+        "GPTNeoX",
+        {
+            **{name: value for name, value in SHARED.items() if name != "num_key_value_heads"},
+            "hidden_size": 32,
+            "rotary_pct": 0.5,
+            "rotary_emb_base": 500,
+        },
+    ),
     "gpt2_other": (
         "GPT2",
         {

@@ -23,6 +23,7 @@ from reference.torch_layered import Layered
 from reference.torch_mixtral import Mixtral
 from reference.torch_muddformer import MuddConfig, MuddMixture
 from reference.torch_mup import Mup
+from reference.torch_neox import Neox
 from reference.torch_tokenformer import DenseBaseline, Tokenformer
 
 Array = NDArray[Any]
@@ -101,6 +102,22 @@ CASES: dict[str, tuple[Any, tm.Config]] = {
     "gpt2": (
         GPT2Config(vocab_size=61, max_seq_len=40, d_model=36, n_layer=2, n_head=3, d_ff=52),
         tm.Gpt2Config(vocab_size=61, layers=2, d_model=36, heads=3, ffn=52, max_positions=40),
+    ),
+    "neox": (
+        GPT2Config(
+            vocab_size=61,
+            max_seq_len=40,
+            d_model=32,
+            n_layer=2,
+            n_head=4,
+            d_ff=52,
+            activation="gelu_erf",
+            tie_embeddings=False,
+            positions="rotary",
+            rope_fraction=0.25,
+            parallel=True,
+        ),
+        Neox(61, 2, 32, 4, 52, rotated=2),
     ),
     "mudd": (
         MUDDFormerConfig(

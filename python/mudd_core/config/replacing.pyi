@@ -208,6 +208,8 @@ class Replacing(Sections):
         model_embd_dropout: float = ...,
         model_attn_dropout: float = ...,
         model_resid_dropout: float = ...,
+        model_positions: Literal["learned", "rotary", "none", "sinusoidal"] = ...,
+        model_parallel: bool = ...,
         model_ffn_realloc: bool = ...,
         model_block: Literal["llama", "pythia", "pattention", "dense"] = ...,
         model_first_norms: int = ...,
@@ -262,7 +264,6 @@ class Replacing(Sections):
         model_drop_path: float = ...,
         model_keep_scores: bool = ...,
         model_mlp_activation: Literal["relu", "squared_relu", "silu", "gelu_tanh", "gelu_erf"] = ...,
-        model_positions: Literal["none", "sinusoidal", "learned", "rotary"] = ...,
         model_normalize_logits: bool = ...,
         model_init: Literal["jax", "neox"] = ...,
     ) -> Self:

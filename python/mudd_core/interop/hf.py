@@ -17,24 +17,29 @@ import numpy.typing as npt
 
 from mudd_core.base.types import Array, JsonObject
 from mudd_core.checkpoint.stored import AnyTensor
-from mudd_core.config.families import GPT2Config, MixtralConfig
+from mudd_core.config.families import MixtralConfig
 from mudd_core.interop import hf_settings
 from mudd_core.interop.hf_images import text_settings, text_weights
-from mudd_core.interop.hf_names import Spelling, components
+from mudd_core.interop.hf_names import HEAD, NEOX_HEAD, Spelling, components, usual_spelling
 from mudd_core.interop.hf_rows import HfModel
 from mudd_core.interop.hf_settings import kind_of
 from mudd_core.interop.layout import Entry
 from mudd_core.interop.settings import Settings
 from mudd_core.interop.system import Shapes, System, as_ids
 
-_BUFFERS = re.compile(r"(rotary_emb\.\w+|\.attn\.(masked_)?bias)$")  # computed, not learned
+_BUFFERS = re.compile(r"(rotary_emb\.\w+|\.(attn|attention)\.(masked_)?bias)$")  # computed, not learned
 # Every other tensor, such as a value head or a classifier, belongs to another task; transformers ignores it.
-_OF_MODEL = re.compile(r"(transformer\.|model\.)?((layers|h)\.|embed_tokens|wte|wpe|norm|ln_f|lm_head)")
+_OF_MODEL = re.compile(
+    r"(transformer\.|gpt_neox\.|model\.)?"
+    r"((layers|h)\.|embed_tokens|embed_in|wte|wpe|norm|ln_f|final_layer_norm|lm_head|embed_out)"
+)
 _CONSOLIDATED = "layers.0.attention.wq.weight"
-_PREFIXES = ("transformer.", "model.", "")
+_PREFIXES = ("transformer.", "gpt_neox.", "model.", "")
 _KNOWN = ("tokens", "input_ids", "labels", "attention_mask", "position_ids")
-_LAYER = re.compile(r"(?:(?:model\.)?layers|(?:transformer\.)?h)\.(\d{1,9})\.")
-_EMBEDDINGS = ("model.embed_tokens.weight", "embed_tokens.weight", "transformer.wte.weight", "wte.weight")
+_LAYER = re.compile(r"(?:(?:model\.|gpt_neox\.)?layers|(?:transformer\.)?h)\.(\d{1,9})\.")
+_EMBEDDINGS = tuple(
+    f"{prefix}{name}.weight" for name in ("embed_tokens", "embed_in", "wte") for prefix in _PREFIXES
+)
 _ROUTERS = ("layers.0.block_sparse_moe.gate.weight", "layers.0.mlp.gate.weight")
 
 
@@ -71,12 +76,13 @@ class HuggingFace(System[HfModel]):
         spelling = Spelling(
             prefix=next(one for one in _PREFIXES if any(name.startswith(one) for name in learned) or not one),
             fused=any(name.endswith("experts.gate_up_proj") for name in learned),
-            head="lm_head.weight" in learned,
+            head=HEAD in learned or NEOX_HEAD in learned,
+            head_name=NEOX_HEAD if NEOX_HEAD in learned else HEAD,
         )
         return HuggingFace(spelling), learned
 
     def _spelled(self, model: HfModel) -> Spelling:
-        return self._spelling or Spelling(prefix=_PREFIXES[0 if isinstance(model, GPT2Config) else 1])
+        return self._spelling or usual_spelling(model)
 
     def of_text(self, config: Settings) -> JsonObject:
         """Return the settings of the language model in a model for text and images."""

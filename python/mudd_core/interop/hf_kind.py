@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mudd_core.base.types import Json, JsonObject
-from mudd_core.config.families import GPT2Config
 from mudd_core.config.fields import with_fields
 from mudd_core.interop.hf_rows import Fixed, Flag, HfModel, Inert, Row, Whole
 from mudd_core.interop.settings import Reader, Settings
@@ -36,7 +35,7 @@ class Kind:
     @property
     def rows(self) -> tuple[Row, ...]:
         """Return all rows, in the order in which they are written."""
-        head = "LMHeadModel" if self.family is GPT2Config else "ForCausalLM"
+        head = "LMHeadModel" if self.model_type == "gpt2" else "ForCausalLM"
         return (
             *_EVERYWHERE,
             Inert("architectures", ([self.title + head],)),

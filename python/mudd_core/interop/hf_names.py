@@ -16,6 +16,8 @@ from mudd_core.interop.layout import Entry
 
 Shape = tuple[int, ...]
 
+HEAD, NEOX_HEAD = "lm_head.weight", "embed_out.weight"
+
 # By model.norm_place: the norms of a block, and their names in transformers.
 _NORMS = {
     "before": {"attn.norm": "input_layernorm", "ffn.norm": "post_attention_layernorm"},
@@ -36,9 +38,10 @@ _NORMS = {
 class Spelling:
     """The spelling that a set of weights uses."""
 
-    prefix: str = ""  # "transformer." or "" for GPT-2, "model." or "" for the others
+    prefix: str = ""  # "transformer.", "gpt_neox.", "model." or ""
     fused: bool = False  # Mixtral: all experts of a layer in two tensors
     head: bool = False  # a tied head is stored too
+    head_name: str = HEAD
 
 
 Part = tuple[Entry, Shape]  # the entry with the shape of its tensor in transformers
@@ -151,11 +154,48 @@ def _gpt2(model: GPT2Config, spelling: Spelling) -> Iterator[Part]:
     yield Entry("final_norm.bias", f"{p}ln_f.bias"), (D,)
 
 
+def _neox(model: GPT2Config, spelling: Spelling) -> Iterator[Part]:
+    D, F, H, p = model.d_model, model.d_ff, model.n_head, spelling.prefix
+    width = head_width(model)
+    yield Entry("embed", f"{p}embed_in.weight"), (model.vocab_size, D)
+    for n in range(model.n_layer):
+        block, layer = f"blocks.{n}", f"{p}layers.{n}"
+        both = f"{layer}.attention.query_key_value"
+        for i, name in enumerate("qkv"):  # q, k and v of a head are neighbours
+            view, index = (H, 3, width), (slice(None), i)
+            ours = f"{block}.attn.{name}"
+            yield Entry(f"{ours}.w", f"{both}.weight", (*view, D), index, (2, 0, 1)), (3 * D, D)
+            if model.attn_bias:
+                yield Entry(f"{ours}.b", f"{both}.bias", view, index), (3 * D,)
+        yield from _product(f"{block}.attn.o", f"{layer}.attention.dense", D, D, model.attn_bias)
+        yield from _product(f"{block}.ffn.up", f"{layer}.mlp.dense_h_to_4h", D, F, True)
+        yield from _product(f"{block}.ffn.down", f"{layer}.mlp.dense_4h_to_h", F, D, True)
+        for ours, theirs in (("attn.norm", "input_layernorm"), ("ffn.norm", "post_attention_layernorm")):
+            yield Entry(f"{block}.{ours}.gain", f"{layer}.{theirs}.weight"), (D,)
+            yield Entry(f"{block}.{ours}.bias", f"{layer}.{theirs}.bias"), (D,)
+    yield Entry("final_norm.gain", f"{p}final_layer_norm.weight"), (D,)
+    yield Entry("final_norm.bias", f"{p}final_layer_norm.bias"), (D,)
+
+
+def usual_spelling(model: HfModel) -> Spelling:
+    """Return the spelling that transformers writes."""
+    if not isinstance(model, GPT2Config):
+        return Spelling("model.")
+    return (
+        Spelling("transformer.")
+        if model.positions == "learned"
+        else Spelling("gpt_neox.", head_name=NEOX_HEAD)
+    )
+
+
 def components(model: HfModel, spelling: Spelling) -> Iterator[Part]:
     """Yield where each parameter of a model is stored, with the shape of the tensor there."""
-    yield from _gpt2(model, spelling) if isinstance(model, GPT2Config) else _rotary(model, spelling)
+    if not isinstance(model, GPT2Config):
+        yield from _rotary(model, spelling)
+    else:
+        yield from _gpt2(model, spelling) if model.positions == "learned" else _neox(model, spelling)
     shape = (model.vocab_size, model.d_model)
     if not model.tie_embeddings:
-        yield Entry("head", "lm_head.weight"), shape
+        yield Entry("head", spelling.head_name), shape
     elif spelling.head:
-        yield Entry("embed", "lm_head.weight"), shape
+        yield Entry("embed", spelling.head_name), shape

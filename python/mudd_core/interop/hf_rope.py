@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mudd_core.base.types import JsonObject
-from mudd_core.config.families import GPT2Config, TransformerPPConfig
+from mudd_core.config.families import GPT2Config, MixtralConfig, TransformerPPConfig
 from mudd_core.interop.hf_rows import HfModel, Row, size_of
 from mudd_core.interop.hf_windows import FULL, SLIDING
 from mudd_core.interop.settings import Reader, Settings
@@ -70,16 +70,18 @@ class Rope(Row):
 class PartialRope(Row):
     """RoPE theta, and the fraction of each head that is rotated; the frequencies are not scaled.
 
-    theta, fraction: the separate settings. rotated: the fraction if the setting is absent.
+    theta, fraction: the separate settings. rotated: the fraction if the setting is absent. copies: settings that
+    version 4 of transformers also writes, with the same values as theta and fraction.
     """
 
     theta: str
     fraction: str
     rotated: float
+    copies: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
-        return ("rope_parameters", "rope_scaling", self.theta, self.fraction)
+        return ("rope_parameters", "rope_scaling", self.theta, self.fraction, *self.copies)
 
     def read(self, read: Reader, found: JsonObject) -> JsonObject:
         name, table = _table(read.config)
@@ -90,14 +92,16 @@ class PartialRope(Row):
             if value is not None and key not in _ALWAYS:
                 raise read.refusal(f"{name}.{key}", "no such setting of rope_type default", value)
         own = Reader("hf", table)
-        return {
-            "rope_base": own.number("rope_theta", read.number(self.theta, 1e4)),
-            "rope_fraction": own.number("partial_rotary_factor", read.number(self.fraction, self.rotated)),
-        }
+        base = own.number("rope_theta", read.number(self.theta, 1e4))
+        rotated = own.number("partial_rotary_factor", read.number(self.fraction, self.rotated))
+        for copy, value in zip(self.copies, (base, rotated), strict=False):
+            if read.number(copy, value) != value:
+                raise read.refusal(copy, f"{value:g}, as in the other settings of RoPE", read.config[copy])
+        return {"rope_base": base, "rope_fraction": rotated}
 
     def write(self, model: HfModel) -> JsonObject:
         """Return theta and the fraction under the names of transformers 4 and 5."""
-        assert isinstance(model, TransformerPPConfig)
+        assert not isinstance(model, MixtralConfig)
         base, rotated = model.rope_base, model.rope_fraction
         table: JsonObject = {
             "rope_type": "default",

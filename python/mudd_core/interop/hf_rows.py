@@ -175,6 +175,23 @@ class Inert(_OneSetting):
 
 
 @dataclass(frozen=True)
+class HiddenDropout(Row):
+    """GPT-NeoX's dropout of the embeddings and of the outputs that are added to the residual stream."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return ("hidden_dropout",)
+
+    def read(self, read: Reader, found: JsonObject) -> JsonObject:
+        rate = read.number("hidden_dropout", 0.0)
+        return {"embd_dropout": rate, "resid_dropout": rate}
+
+    def write(self, model: HfModel) -> JsonObject:
+        assert isinstance(model, GPT2Config)
+        return {"hidden_dropout": model.resid_dropout}
+
+
+@dataclass(frozen=True)
 class BalanceLoss(Row):
     """The coefficient of Mixtral's load-balancing loss, with the switch that adds the loss."""
 

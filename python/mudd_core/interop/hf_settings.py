@@ -34,16 +34,16 @@ def model_config(settings: Settings) -> HfModel:
 def original_config(model: ModelConfig) -> JsonObject:
     """Return the config.json for a model config. Raise ValueError for a family or feature that transformers lacks."""
     if isinstance(model, TransformerPPConfig):
-        return _rotary_kind(model).write(model)
+        return _kind_with(model, TransformerPPConfig).write(model)
     if isinstance(model, MixtralConfig):
         return KINDS["mixtral"].write(model)
     if isinstance(model, GPT2Config):
-        return KINDS["gpt2"].write(model)
+        return _kind_with(model, GPT2Config).write(model)
     raise ValueError(f"[hf] family: expected one of {', '.join(FAMILIES)}, got '{model.family}'")
 
 
-def _rotary_kind(model: TransformerPPConfig) -> Kind:
-    """Return the first kind that has all features of the model, or the one that lacks the fewest of them.
+def _kind_with(model: TransformerPPConfig | GPT2Config, family: type[HfModel]) -> Kind:
+    """Return the first kind of a family that has all features of the model, or the one that lacks the fewest of them.
 
     lost_fields then rejects the features that it lacks.
     """
@@ -56,4 +56,4 @@ def _rotary_kind(model: TransformerPPConfig) -> Kind:
             return len(ours.__dataclass_fields__)
         return sum(getattr(ours, name) != getattr(theirs, name) for name in ours.__dataclass_fields__)
 
-    return min((kind for kind in KINDS.values() if kind.family is TransformerPPConfig), key=lost)
+    return min((kind for kind in KINDS.values() if kind.family is family), key=lost)

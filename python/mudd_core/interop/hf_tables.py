@@ -18,6 +18,7 @@ from mudd_core.interop.hf_rows import (
     Fixed,
     Flag,
     HfModel,
+    HiddenDropout,
     Inert,
     Multiple,
     Number,
@@ -184,6 +185,26 @@ _GPT2 = (
     Inert("eos_token_id", (None,)),
 )
 
+_NEOX = (
+    Whole("vocab_size", "vocab_size", 50432),
+    Whole("max_position_embeddings", "max_seq_len", 2048),
+    Whole("hidden_size", "d_model", 6144),
+    Whole("num_hidden_layers", "n_layer", 44),
+    Whole("num_attention_heads", "n_head", 64),
+    Whole("intermediate_size", "d_ff", 24576),
+    Word("hidden_act", "activation", "gelu", {"gelu": "gelu_erf", **_ACTIVATIONS}),
+    Number("layer_norm_eps", "norm_eps", 1e-5),
+    PartialRope("rotary_emb_base", "rotary_pct", 0.25, ("rope_theta", "partial_rotary_factor")),
+    Flag("use_parallel_residual", "parallel", True, is_strict=True),
+    Flag("attention_bias", "attn_bias", True, is_strict=True),
+    Number("initializer_range", "init_std", 0.02),
+    HiddenDropout(),
+    Number("attention_dropout", "attn_dropout", 0.0),
+    Inert("classifier_dropout"),
+    Inert("bos_token_id", (None,)),
+    Inert("eos_token_id", (None,)),
+)
+
 KINDS: Mapping[str, Kind] = {
     kind.model_type: kind
     for kind in (
@@ -210,6 +231,7 @@ KINDS: Mapping[str, Kind] = {
         Kind("olmo3", "Olmo3", TransformerPPConfig, _OLMO3, _OLMO),
         Kind("phi3", "Phi3", TransformerPPConfig, _PHI3, {"joined_projections": True}),
         Kind("gpt2", "GPT2", GPT2Config, _GPT2, is_tied=True),
+        Kind("gpt_neox", "GPTNeoX", GPT2Config, _NEOX, {"positions": "rotary"}),
         Kind(
             "mixtral",
             "Mixtral",

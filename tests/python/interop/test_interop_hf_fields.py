@@ -16,7 +16,7 @@ from mudd_core.interop.hf_tables import KINDS
 # Another value of each computed setting, unless twice the default or the other flag will do.
 OTHERS: dict[str, Any] = {
     "activation_function": "gelu",
-    "hidden_act": "gelu",
+    "hidden_act": "relu",
     "hidden_activation": "silu",
     "layer_types": ["sliding_attention"] * 31 + ["full_attention"],
     "partial_rotary_factor": 0.5,

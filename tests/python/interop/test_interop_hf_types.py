@@ -29,6 +29,7 @@ TITLES = {
     "olmo2": "Olmo2",
     "olmo3": "Olmo3",
     "phi3": "Phi3",
+    "gpt_neox": "GPTNeoX",
 }
 DRAWS = 12
 TYPES = ("float32", "bfloat16", "float16")
@@ -44,6 +45,8 @@ def drawn(kind: str, number: int) -> dict[str, Any]:
 
     if kind == "gpt2":
         return of_gpt2(pick)
+    if kind == "gpt_neox":
+        return of_neox(pick)
     heads, layers = pick(2, 4, 6), pick(1, 2, 3, 4)
     settings: dict[str, Any] = {
         "vocab_size": pick(61, 130, 257),
@@ -144,6 +147,27 @@ def of_gpt2(pick: Any) -> dict[str, Any]:
     }
 
 
+def of_neox(pick: Any) -> dict[str, Any]:
+    heads = pick(1, 2, 4)
+    return {
+        "vocab_size": pick(61, 130, 257),
+        "hidden_size": heads * pick(8, 16),
+        "num_hidden_layers": pick(1, 2, 3),
+        "num_attention_heads": heads,
+        "intermediate_size": pick(16, 40),
+        "max_position_embeddings": pick(32, 48),
+        "hidden_act": pick("gelu", "gelu_new", "relu", "silu"),
+        "layer_norm_eps": pick(1e-5, 1e-6),
+        "rotary_pct": pick(0.25, 0.5, 1.0),
+        "rotary_emb_base": pick(10000, 500),
+        "use_parallel_residual": pick(True, True, False),
+        "attention_bias": pick(True, True, False),
+        "tie_word_embeddings": pick(True, False),
+        "bos_token_id": None,
+        "eos_token_id": None,
+    }
+
+
 def rope(pick: Any) -> dict[str, Any]:
     """Return rotary parameters of one of the supported kinds."""
     base = {"rope_theta": pick(1e4, 500.0, 1e6)}
@@ -203,6 +227,8 @@ def test_drawn_settings_compute_what_transformers_computes(kind: str, number: in
     if kind == "mixtral":  # transformers fuses tensors in memory that the files store separately
         fused = {k: p.detach().numpy() for k, p in model.named_parameters()}
         gradients = interop.load_original("hf", model.config.to_dict(), fused).loss_and_gradients(data)[1]
+    if "embed_out.weight" in gradients:  # the name in files of gpt_neox
+        gradients["lm_head.weight"] = gradients["embed_out.weight"]
     assert set(want) <= set(gradients)
     for key, gradient in want.items():
         # Without norms of keys, zero in exact arithmetic except for rotations.

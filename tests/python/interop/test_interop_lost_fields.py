@@ -27,6 +27,7 @@ BASES: list[tuple[str, Any]] = [
         for name in (
             "llama",
             "gpt2",
+            "gpt_neox",
             "mixtral",
             "gemma3_text",
             "olmo3",
@@ -61,6 +62,7 @@ COUPLED = {
     "mix": "first_norms",
     "norm_gains_type": "norm_gains",
     "norm_place": "qk_norm_whole",
+    "positions": "parallel",
     "joined_projections": "rope_fraction",
     "qk_norm": "norm_place",
     "qk_norm_whole": "norm_place",

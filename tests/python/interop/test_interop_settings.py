@@ -54,6 +54,7 @@ OLMO3: dict[str, Any] = {
 OURS: dict[str, tuple[type[HfModel], dict[str, Any]]] = {
     "llama": (TransformerPPConfig, {}),
     "gpt2": (GPT2Config, {}),
+    "gpt_neox": (GPT2Config, {"positions": "rotary", "parallel": True, "tie_embeddings": False}),
     "mixtral": (MixtralConfig, {"n_expert": 3, "aux_scope": "batch"}),
     "gemma3_text": (TransformerPPConfig, GEMMA3),
     "olmo3": (TransformerPPConfig, OLMO3),

@@ -50,6 +50,7 @@ TYPES = {
     "olmo3": ("q,blocks.1.attn.*,down", 7),
     "mixtral": ("all", 8),
     "gpt2": ("up,blocks.*.attn.o", 4),
+    "gpt_neox": ("up,down,o", 6),
 }
 
 

@@ -1,17 +1,27 @@
-"""Config of GPT-2: models/gpt2.py, docs/maths/transformer.md."""
+"""Config of GPT-2 and GPT-NeoX: models/gpt2.py, docs/maths/transformer.md."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
-from mudd_core.config.families.heads import HeadSizes, attention_weights, head_faults, head_width, with_heads
-from mudd_core.config.fields import LONGEST, opt
+from mudd_core.config.families.heads import (
+    HeadSizes,
+    attention_weights,
+    head_faults,
+    head_width,
+    rotary_faults,
+    with_heads,
+)
+from mudd_core.config.fields import LONGEST, opt, with_defaults
 
 
 @dataclass(frozen=True)
 class GPT2Config(HeadSizes):
-    """GPT-2: LayerNorm, learned positions, gelu_new, biases, the head tied to the embedding, dropout."""
+    """GPT-2: LayerNorm, learned positions, gelu_new, biases, the head tied to the embedding, dropout.
+
+    By option GPT-NeoX: rotary positions, parallel blocks.
+    """
 
     family: str = opt("gpt2", "model family", choices=("gpt2",))
     max_seq_len: int = opt(0, "number of learned positions; 0 = train.seq_len", "tokens", low=0, high=LONGEST)
@@ -62,10 +72,29 @@ class GPT2Config(HeadSizes):
         effect="training",
     )
 
+    positions: str = opt(
+        "learned",
+        "learned table of positions, or rotary positions",
+        choices=("learned", "rotary"),
+        later=True,
+    )
+    rope_base: float = opt(10000.0, "RoPE theta, the base of the wavelengths", low=1.0, later=True)
+    rope_fraction: float = opt(
+        1.0,
+        "fraction of each head that is rotated, an even number of channels",
+        low=0.0,
+        high=1.0,
+        later=True,
+    )
+    parallel: bool = opt(
+        False, "let attention and feed-forward block read the same states and add both outputs", later=True
+    )
+    attn_bias: bool = opt(True, "add biases to the four projections of attention", later=True)
+
     @property
     def positions_end(self) -> bool:
         """True if positions end at max_seq_len, because they come from a table."""
-        return True
+        return self.positions == "learned"
 
     def matrix_weights(self) -> int:
         """Return the number of weights in the blocks that enter a matmul for every token."""
@@ -82,10 +111,14 @@ class GPT2Config(HeadSizes):
 
     def settled(self) -> GPT2Config:
         """Return the config with derived values for fields of 0 (automatic), and defaults for fields without effect."""
-        return with_heads(self)
+        inert = ("rope_base", "rope_fraction") if self.positions == "learned" else ()
+        return with_defaults(with_heads(self), inert)
 
     def faults(self) -> list[str]:
         """Return the broken rules between fields, one message each."""
         rates = {name: getattr(self, name) for name in ("embd_dropout", "attn_dropout", "resid_dropout")}
         dropped = [f"model.{k}: expected less than 1, got {v!r}" for k, v in rates.items() if not v < 1]
-        return head_faults(self) + dropped
+        heads = head_faults(self)
+        if not heads and self.positions == "rotary":
+            heads = rotary_faults(self.rope_fraction, head_width(self))
+        return heads + dropped

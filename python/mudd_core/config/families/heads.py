@@ -127,6 +127,16 @@ def head_faults(model: HasHeads) -> list[str]:
     return faults
 
 
+def rotary_faults(fraction: float, width: int) -> list[str]:
+    """Return the broken rules about the channels of a head that are rotated, one message each."""
+    count = fraction * width
+    if round(count) >= 2 and round(count) % 2 == 0 and abs(count - round(count)) < 1e-6:
+        return []
+    if fraction == 1:
+        return [f"model.d_head: expected an even width for rotary positions, got {width}"]
+    return [f"model.rope_fraction: expected an even number of rotated channels, got {fraction:g} of {width}"]
+
+
 @dataclass(frozen=True)
 class FamilyConfig(HeadSizes):
     """The base class of model sizes: derive from it and add fields with defaults (int, float, bool, str)."""

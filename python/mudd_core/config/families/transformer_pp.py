@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from mudd_core.config.families.heads import HeadSizes, attention_weights, head_faults, head_width, with_heads
+from mudd_core.config.families.heads import (
+    HeadSizes,
+    attention_weights,
+    head_faults,
+    head_width,
+    rotary_faults,
+    with_heads,
+)
 from mudd_core.config.families.spans import layers_of, spans_of, spans_text
 from mudd_core.config.fields import LONGEST, opt, with_defaults
-
-
-def is_even(count: float) -> bool:
-    """Return True for an even number above 0, up to rounding."""
-    return round(count) >= 2 and round(count) % 2 == 0 and abs(count - round(count)) < 1e-6
 
 
 @dataclass(frozen=True)
@@ -177,15 +179,8 @@ class TransformerPPConfig(HeadSizes):
     def faults(self) -> list[str]:
         """Return the broken rules between fields, one message each."""
         faults = head_faults(self)
-        if not faults and head_width(self) % 2 and self.rope_fraction == 1:
-            faults.append(
-                f"model.d_head: expected an even width for rotary positions, got {head_width(self)}"
-            )
-        elif not faults and not is_even(self.rope_fraction * head_width(self)):
-            faults.append(
-                "model.rope_fraction: expected an even number of rotated channels, got "
-                f"{self.rope_fraction:g} of {head_width(self)}"
-            )
+        if not faults:
+            faults += rotary_faults(self.rope_fraction, head_width(self))
         if 0 < self.rope_local_base < 1:
             faults.append(f"model.rope_local_base: expected 0 or at least 1, got {self.rope_local_base:g}")
         if self.rope_scaling == "llama3" and not self.rope_low_freq < self.rope_high_freq:

@@ -182,4 +182,4 @@ def base_types(run: RunFolder, model: ModelConfig) -> dict[str, str]:
 
 def _bare(name: str) -> str:
     """Return a name without its prefix, as some folders spell it."""
-    return text_name(name).removeprefix("transformer.").removeprefix("model.")
+    return text_name(name).removeprefix("transformer.").removeprefix("gpt_neox.").removeprefix("model.")

@@ -260,8 +260,7 @@ def _copy(file: Path, to: Path) -> None:
 def _say_imported(config: Config, theirs: Theirs, run: RunFolder, parameters: int) -> None:
     """Print the imported model, notes about differences from the original, and commands that use the run."""
     print(f"{config.model.family}, {parameters:,} parameters: {run.step_folder(0)}")
-    dropouts = ("attention_dropout",) if config.model.family == "gpt2" else _DROPOUTS
-    for name in dropouts:
+    for name in () if config.model.family == "gpt2" else _DROPOUTS:
         rate = theirs.settings.get(name)
         if isinstance(rate, int | float) and rate:
             print(
