@@ -131,12 +131,13 @@ def test_dropout_of_gpt2_is_carried_both_ways(tmp_path: Path, capsys: Any) -> No
     assert "left out" not in capsys.readouterr().err
 
 
-def test_dropout_of_llama_is_noted(tmp_path: Path, capsys: Any) -> None:
-    make("llama", tmp_path / "hf")
+@pytest.mark.parametrize(("kind", "setting"), [("llama", "attention_dropout"), ("phi3", "resid_pdrop")])
+def test_dropout_of_llama_is_noted(kind: str, setting: str, tmp_path: Path, capsys: Any) -> None:
+    make(kind, tmp_path / "hf")
     file = tmp_path / "hf" / "config.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "attention_dropout": 0.25}))
+    file.write_text(json.dumps({**json.loads(file.read_text()), setting: 0.25}))
     assert main(["import", str(tmp_path / "hf"), f"--workdir={tmp_path / 'run'}", "--tokenizer=bytes"]) == 0
-    assert "note: attention_dropout of 0.25 is left out" in capsys.readouterr().err
+    assert f"note: {setting} of 0.25 is left out" in capsys.readouterr().err
 
 
 def test_capacity_is_refused_and_the_way_out_is_stock_transformers(

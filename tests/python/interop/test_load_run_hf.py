@@ -17,7 +17,7 @@ from mudd_core.data.tokenizers.tokenizer import ByteTokenizer
 from near import REORDERED
 
 
-@pytest.mark.parametrize("name", ["llama", "gpt2", "mixtral_plain"])
+@pytest.mark.parametrize("name", ["llama", "gpt2", "mixtral_plain", "gemma3", "phi3", "gpt_neox"])
 def test_a_folder_of_transformers_opens_with_its_logits(name: str, tmp_path: Path) -> None:
     theirs = make(name, tmp_path / name)
     for file, data in tokenizer_files(ByteTokenizer()).items():
