@@ -19,7 +19,8 @@ from mudd_core.config import LoraConfig, ModelConfig
 from mudd_core.config.tune import ALL
 from mudd_core.engine.lora import adapted_names
 from mudd_core.engine.model import Model
-from mudd_core.interop.peft_names import Module, modules_of, shortest, tensor_name, tensor_of
+from mudd_core.interop.peft_joined import Factors, joined, patterns, separated, short, without_patterns
+from mudd_core.interop.peft_names import FACTORS, Module, modules_of, shortest, tensor_name, tensor_of
 from mudd_core.run.store.json_files import read_object
 
 SETTINGS, WEIGHTS = "adapter_config.json", "adapter_model"
@@ -60,15 +61,16 @@ class Adapter:
 def adapter_settings(model: ModelConfig, lora: LoraConfig, layers: list[str], base: str) -> JsonObject:
     """Return the adapter_config.json for adapters on these mudd_core layers. base: name or folder of the base model."""
     modules = modules_of(model)
-    asked = [name for name, module in modules.items() if module.layers[0] in layers]
-    whole = int(lora.alpha) if lora.alpha == int(lora.alpha) else lora.alpha
+    counts = {name: sum(layer in layers for layer in module.layers) for name, module in modules.items()}
+    asked = [name for name, count in counts.items() if count]
     return {
+        **patterns(counts, lora.rank, lora.alpha),
         "base_model_name_or_path": base,
         "bias": "none",
         "fan_in_fan_out": modules[asked[0]].fan_in_first,
         "inference_mode": True,
         "init_lora_weights": True,
-        "lora_alpha": whole,
+        "lora_alpha": short(lora.alpha),
         "lora_dropout": lora.dropout,
         "peft_type": "LORA",
         "r": lora.rank,
@@ -79,23 +81,31 @@ def adapter_settings(model: ModelConfig, lora: LoraConfig, layers: list[str], ba
     }
 
 
-def adapter_tensors(model: ModelConfig, weights: Mapping[str, Float32]) -> dict[str, Float32]:
+def adapter_tensors(
+    model: ModelConfig, weights: Mapping[str, Float32], *, has_patterns: bool = True
+) -> dict[str, Float32]:
     """Return the adapter tensors by PEFT's names, [rank, in] and [out, rank]. weights: by mudd_core's names.
 
-    Raise UserError for a layer that is only a part of a matrix in transformers: PEFT adapts whole matrices.
+    has_patterns: the rank may differ between modules. Without it, raise UserError for a layer that is only a part of a
+    matrix in transformers.
     """
-    places = {layer: module for module in modules_of(model).values() for layer in module.layers}
     found = {}
-    for name, value in weights.items():
-        layer, _, factor = name.rpartition(".")
-        module = places[layer]
-        if len(module.layers) > 1:
+    for module in modules_of(model).values():
+        layers = {
+            layer: (weights[f"{layer}.lora_a"], weights[f"{layer}.lora_b"])
+            for layer in module.layers
+            if f"{layer}.lora_a" in weights
+        }
+        if not layers:
+            continue
+        if len(module.layers) > 1 and not has_patterns:
             raise UserError(
                 "[export] --adapter: expected adapters on whole modules of transformers, got one on "
-                f"{layer}, which is a part of {module.name} there, and PEFT has one adapter for the "
-                "whole module; add --merged to write the whole model"
+                f"{next(iter(layers))}, which is a part of {module.name} there; add --merged to write the whole model"
             )
-        found[tensor_name(module.name, factor)] = np.ascontiguousarray(value.T)
+        factors = joined(module, layers) if len(module.layers) > 1 else layers[module.layers[0]]
+        for factor, value in zip(FACTORS, factors, strict=True):
+            found[tensor_name(module.name, factor)] = np.ascontiguousarray(value.T)
     return found
 
 
@@ -114,7 +124,9 @@ def read_adapter(folder: Path, model: ModelConfig, place: str) -> Adapter:
     damaged files.
     """
     settings, file = require_adapter(folder, place), folder / SETTINGS
-    _require_computed(settings, folder, place)
+    modules = modules_of(model)
+    known, ranks = without_patterns(settings, modules)
+    _require_computed(known, folder, place)
     rank, alpha = member(settings, "r", int, file), member(settings, "lora_alpha", float, file)
     dropout = member({"lora_dropout": 0.0, **settings}, "lora_dropout", float, file)
     for name, value, ok in (
@@ -125,7 +137,8 @@ def read_adapter(folder: Path, model: ModelConfig, place: str) -> Adapter:
         if not ok:
             raise FormatError(str(file), 0, f"key '{name}': {value:g} is out of range")
     every = adapted_names(model, ALL)
-    weights = _weights(folder, model, every, rank, place)
+    ranks = {**dict.fromkeys(modules, rank), **ranks}
+    weights = _weights(folder, modules, every, rank, ranks, place)
     layers = {name.rpartition(".")[0] for name in weights}
     targets = ALL if layers == set(every) else ",".join(shortest(layers, every))
     adapter = Adapter(LoraConfig(rank=rank, alpha=alpha, targets=targets, dropout=dropout), weights)
@@ -148,11 +161,16 @@ def _require_computed(settings: Mapping[str, Json], folder: Path, place: str) ->
 
 
 def _weights(
-    folder: Path, model: ModelConfig, every: Sequence[str], rank: int, place: str
+    folder: Path,
+    modules: Mapping[str, Module],
+    every: Sequence[str],
+    rank: int,
+    ranks: Mapping[str, int],
+    place: str,
 ) -> dict[str, Float32]:
     """Return the adapter tensors, with mudd_core's names and shapes, after checking ranks, finite values and pairs.
 
-    every: the layers that may have an adapter.
+    every: the layers that may have an adapter. rank: of a layer. ranks: of each module.
     """
     file = folder / TENSORS
     if not file.is_file():
@@ -160,7 +178,7 @@ def _weights(
             f"; {_PICKLE} is a pickle, which runs code when opened" if (folder / _PICKLE).is_file() else ""
         )
         raise UserError(f"{place}: expected {TENSORS} in {folder}, which has none{pickled}")
-    modules, found = modules_of(model), dict[str, Float32]()
+    found: dict[str, dict[str, Float32]] = {}
     for name, tensor in stored_in([file]).items():
         at = tensor_of(name)
         if at is None:
@@ -168,40 +186,45 @@ def _weights(
                 f"{place}: {file}: '{name}' is of no adapter of a linear layer (lora_A and lora_B)"
             )
         module, factor = at
-        layer = _layer_of(modules, module, f"{place}: {file}")
-        if layer not in every:  # every expert of a stack would be this one layer
+        if module not in modules:
+            raise UserError(
+                f"{place}: {file}: '{module}' is no linear layer of the base; the adapter belongs to another model"
+            )
+        if modules[module].layers[0] not in every:  # every expert of a stack would be this one layer
             raise UserError(
                 f"{place}: {file}: '{module}' is of a router or an expert, which have no adapters "
                 "here; merge it in PEFT (merge_and_unload) and give that folder as --base"
             )
-        found[f"{layer}.{factor}"] = _factor(file, name, factor, tensor, rank)
-    for name in found:
-        other = name[:-1] + ("b" if name.endswith("a") else "a")
-        if other not in found:
-            raise FormatError(
-                str(file), 8, f"the adapter of '{name.rpartition('.')[0]}' has one of its two tensors"
-            )
+        found.setdefault(module, {})[factor] = _factor(file, name, factor, tensor, ranks[module])
+    for module, factors in found.items():
+        if len(factors) < len(FACTORS):
+            raise FormatError(str(file), 8, f"the adapter of '{module}' has one of its two tensors")
     if not found:
         raise FormatError(str(file), 8, "no tensor in it")
-    return found
+    layers: dict[str, Float32] = {}
+    for name, factors in found.items():
+        a, b = (factors[one] for one in FACTORS)
+        for layer, pair in _layers_of(modules[name], a, b, rank, place).items():
+            layers |= {f"{layer}.{factor}": value for factor, value in zip(FACTORS, pair, strict=True)}
+    return layers
 
 
-def _layer_of(modules: Mapping[str, Module], name: str, place: str) -> str:
-    """Return the mudd_core layer of a module.
-
-    Raise UserError if the base has no such module, or if mudd_core has several layers for the module.
-    """
-    known = modules.get(name)
-    if known is None:
+def _layers_of(module: Module, a: Float32, b: Float32, rank: int, place: str) -> dict[str, Factors]:
+    """Return the factors of each mudd_core layer of a module. Raise UserError if they do not fit the layers."""
+    if len(module.layers) == 1:
+        return {module.layers[0]: (a, b)}
+    if b.shape[1] != module.width:
         raise UserError(
-            f"{place}: '{name}' is no linear layer of the base; the adapter belongs to another model"
+            f"{place}: expected adapters of this base, whose {module.name} has {module.width} outputs, got one with "
+            f"{b.shape[1]}; give the base that the adapter was trained on"
         )
-    if len(known.layers) > 1:
+    layers = separated(module, a, b, rank)
+    if layers is None:
         raise UserError(
-            f"{place}: '{name}' is {len(known.layers)} layers here ({', '.join(known.layers)}), each with its own "
-            "adapter; merge it in PEFT (merge_and_unload) and give that folder as --base"
+            f"{place}: '{module.name}' is {len(module.layers)} layers here ({', '.join(module.layers)}), each with an "
+            f"adapter of rank {rank}; merge it in PEFT (merge_and_unload) and give that folder as --base"
         )
-    return known.layers[0]
+    return layers
 
 
 def _factor(file: Path, name: str, factor: str, tensor: AnyTensor, rank: int) -> Float32:

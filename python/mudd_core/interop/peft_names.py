@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from mudd_core.config import ModelConfig
 from mudd_core.interop.hf import SYSTEM
 from mudd_core.interop.hf_rows import HfModel
+from mudd_core.interop.layout import Entry
 
 FACTORS = {
     "lora_a": "lora_A",
@@ -20,12 +21,15 @@ _PREFIX = "base_model.model."
 class Module:
     """A module of transformers with a matrix. layers: the mudd_core layers that the matrix contains.
 
-    fan_in_first: the matrix is [in, out], as in mudd_core; otherwise [out, in].
+    fan_in_first: the matrix is [in, out], as in mudd_core; otherwise [out, in]. width: its outputs. entries: the place
+    of each layer in the matrix.
     """
 
     name: str
     layers: tuple[str, ...]
     fan_in_first: bool
+    width: int
+    entries: tuple[Entry, ...]
 
 
 def modules_of(model: ModelConfig) -> dict[str, Module]:
@@ -33,11 +37,14 @@ def modules_of(model: ModelConfig) -> dict[str, Module]:
     if not isinstance(model, HfModel):
         raise ValueError(f"family: expected one of {', '.join(SYSTEM.families)}, got '{model.family}'")
     found: dict[str, Module] = {}
+    shapes = SYSTEM.shapes(model, {})
     for entry in SYSTEM.entries(model, {}):
         layer, name = entry.ours.removesuffix(".w"), entry.theirs.removesuffix(".weight")
         if layer != entry.ours:
-            before = found[name].layers if name in found else ()
-            found[name] = Module(name, (*before, layer), entry.axes is None)
+            layers, entries = (found[name].layers, found[name].entries) if name in found else ((), ())
+            first = entry.axes is None
+            width = shapes[entry.theirs][-1 if first else -2]
+            found[name] = Module(name, (*layers, layer), first, width, (*entries, entry))
     return found
 
 

@@ -45,12 +45,13 @@ TYPES = {
     "mistral": ("k,o", 4),
     "gemma3": ("all", 14),
     "smollm3": ("all", 14),
-    "phi3": ("o,down", 4),
+    "phi3": ("all", 8),
     "olmo2": ("all", 14),
     "olmo3": ("q,blocks.1.attn.*,down", 7),
     "mixtral": ("all", 8),
     "gpt2": ("up,blocks.*.attn.o", 4),
-    "gpt_neox": ("up,down,o", 6),
+    "gpt2_other": ("q,v,blocks.1.attn.k,down", 4),
+    "gpt_neox": ("all", 8),
 }
 
 
@@ -111,7 +112,7 @@ def test_peft_loads_what_is_written(name: str, tmp_path: Path) -> None:
     loaded = theirs(tmp_path / "base", tmp_path / "out")
     config = loaded.peft_config["default"]
     assert (config.r, config.lora_alpha, config.lora_dropout) == (5, 8, 0.25)
-    assert config.fan_in_fan_out == (name == "gpt2") and config.task_type == "CAUSAL_LM"
+    assert config.fan_in_fan_out == name.startswith("gpt2") and config.task_type == "CAUSAL_LM"
     assert sum(isinstance(one, peft.tuners.lora.LoraLayer) for one in loaded.modules()) == count
     assert near(logits(loaded), model.logits(IDS))
     merged = logits(loaded.merge_and_unload())
@@ -147,21 +148,27 @@ def test_a_rank_above_the_width(tmp_path: Path) -> None:
     assert loaded.peft_config["default"].lora_alpha == 13.5 and near(logits(loaded), model.logits(IDS))
 
 
-@pytest.mark.parametrize(
-    ("name", "targets", "told"),
-    [
-        (
-            "gpt2",
-            "all",
-            r"blocks.0.attn.k, which is a part of transformer.h.0.attn.c_attn .*; add --merged to write",
-        ),
-    ],
-)
-def test_what_peft_cannot_have_is_refused(name: str, targets: str, told: str, tmp_path: Path) -> None:
-    model = adapted(name, tmp_path / "base", LoraConfig(rank=2, targets=targets))
+def test_one_rank_for_all_modules_is_refused_for_a_joint_matrix(tmp_path: Path) -> None:
+    model = adapted("gpt2", tmp_path / "base", LoraConfig(rank=2, targets="all"))
+    weights = {name: value for name, value in model.parameters.items() if is_adapter(name)}
+    told = r"blocks.0.attn.q, which is a part of transformer.h.0.attn.c_attn there; add --merged to write"
     with pytest.raises(UserError, match=told):
-        write_adapter(tmp_path / "out", model, "base", {})
-    assert not (tmp_path / "out").exists()
+        adapter_tensors(model.config, weights, has_patterns=False)
+
+
+@pytest.mark.parametrize("targets", ["k", "q,v"])
+@pytest.mark.parametrize("name", ["gpt2", "phi3", "gpt_neox"])
+def test_adapters_before_training_are_read_back(name: str, targets: str, tmp_path: Path) -> None:
+    """B is zero, so its rows do not show the layers."""
+    make(name, tmp_path / "base")
+    base = mc.load(tmp_path / "base").model
+    model = mc.Model(base.config, lora=LoraConfig(rank=3, alpha=4.5, targets=targets), seed=1)
+    for key, value in base.parameters.items():
+        model.set_parameter(key, value)
+    write_adapter(tmp_path / "theirs", model, "base", {})
+    again = read(tmp_path)
+    assert np.array_equal(again.logits(IDS), model.logits(IDS))
+    assert near(logits(theirs(tmp_path / "base", tmp_path / "theirs")), model.logits(IDS))
 
 
 def from_peft(name: str, folder: Path, **settings: Any) -> Any:
@@ -344,9 +351,36 @@ def test_adapters_of_another_base_and_damaged_files_are_refused(tmp_path: Path) 
         read_adapter(tmp_path / "base", mc.load(tmp_path / "base").model.config, "[tune] --adapter")
 
 
-def test_a_joint_matrix_of_gpt2_is_refused(tmp_path: Path) -> None:
-    from_peft("gpt2", tmp_path, target_modules=["c_attn"], fan_in_fan_out=True)
-    with pytest.raises(UserError, match=r"c_attn' is 3 layers here \(blocks.0.attn.q, .*--base"):
+JOINT = {"gpt2": "c_attn", "phi3": "gate_up_proj", "gpt_neox": "query_key_value"}
+
+
+@pytest.mark.parametrize("name", JOINT)
+def test_an_adapter_of_a_joint_matrix_is_read_as_one_of_each_layer(name: str, tmp_path: Path) -> None:
+    model = from_peft(name, tmp_path, target_modules=[JOINT[name]], fan_in_fan_out=name == "gpt2")
+    ours = read(tmp_path)
+    assert near(ours.logits(IDS), logits(model.eval()))
+    write_adapter(tmp_path / "again", ours, "base", {})
+    assert near(logits(theirs(tmp_path / "base", tmp_path / "again")), ours.logits(IDS))
+
+
+def test_a_joint_matrix_with_a_higher_rank_than_its_layers_is_refused(tmp_path: Path) -> None:
+    joint = JOINT["gpt2"]
+    from_peft(
+        "gpt2",
+        tmp_path,
+        target_modules=[joint],
+        fan_in_fan_out=True,
+        rank_pattern={f"transformer.h.{n}.attn.{joint}": 8 for n in range(2)},
+        alpha_pattern={f"transformer.h.{n}.attn.{joint}": 12 for n in range(2)},
+    )
+    with pytest.raises(
+        UserError, match=r"c_attn' is 3 layers here \(blocks.0.attn.q, .*of rank 4; merge .*--base"
+    ):
+        read(tmp_path)
+    file = tmp_path / "theirs" / SETTINGS
+    settings = {**json.loads(file.read_text()), "alpha_pattern": {}}
+    file.write_text(json.dumps(settings))
+    with pytest.raises(UserError, match=r"rank_pattern: expected none, as adapters are computed here, got "):
         read(tmp_path)
 
 

@@ -196,7 +196,8 @@ def _write_adapter(
         "adapter.lora.alpha": float32(lora.alpha),
     }
     with _what_llama_cpp_has():
-        theirs = peft_tensors(held.model.config, plain)
+        # llama.cpp has one alpha, so the rank must be the same everywhere.
+        theirs = peft_tensors(held.model.config, plain, has_patterns=False)
         tensors = adapter_tensors(plan.kind, plan.settings, theirs, stored)
     _write(place, fields, tensors, modelfile(place, "", [], base), beside)
     return len(tensors)
