@@ -135,6 +135,17 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
             "router_aux_loss_coef": 0.3,
         },
     ),
+    "qwen3_moe": (
+        "Qwen3Moe",
+        {
+            **SHARED,
+            "head_dim": 6,
+            "moe_intermediate_size": 20,
+            "num_experts": 5,
+            "num_experts_per_tok": 2,
+            "norm_topk_prob": True,
+        },
+    ),
     "mixtral_plain": ("Mixtral", {**SHARED, "num_local_experts": 4, "num_experts_per_tok": 1}),
 }
 

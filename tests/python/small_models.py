@@ -321,6 +321,22 @@ CASES: dict[str, tuple[Any, tm.Config]] = {
         ),
         Mixtral(61, 3, 36, 6, 2, 20, norm_eps=1e-5, rope_base=1e6, experts=5, aux_coef=0.05, z_coef=0.01),
     ),
+    "mixtral_qk_norm": (  # Qwen3-MoE: more experts per token, norms of query and key heads
+        MixtralConfig(
+            vocab_size=61,
+            max_seq_len=40,
+            d_model=36,
+            n_layer=2,
+            n_head=6,
+            n_kv_head=2,
+            d_ff=12,
+            n_expert=7,
+            top_k=3,
+            aux_coef=0.05,
+            qk_norm=True,
+        ),
+        Mixtral(61, 2, 36, 6, 2, 12, experts=7, top_k=3, aux_coef=0.05, qk_norm=True),
+    ),
 }
 
 _MUP_SIZES = {"vocab_size": 61, "max_seq_len": 40, "n_layer": 2, "d_base": 12}

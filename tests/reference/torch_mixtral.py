@@ -66,13 +66,17 @@ class Mixtral(Experts):
     ffn: int
     norm_eps: float = 1e-5
     rope_base: float = 1e6
+    qk_norm: bool = False
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Return the shape of every parameter by name."""
         dense = tm.LlamaConfig(
             self.vocab_size, self.layers, self.d_model, self.heads, self.kv_heads, self.ffn
         )
-        return self.with_experts(tm.parameter_shapes(dense), self.layers)
+        shapes = tm.parameter_shapes(dense)
+        for layer in range(self.layers if self.qk_norm else 0):
+            shapes |= {f"blocks.{layer}.attn.{m}_norm.gain": (self.d_model // self.heads,) for m in "qk"}
+        return self.with_experts(shapes, self.layers)
 
     def logits(self, p: tm.Params, batch: tm.Batch) -> Tensor:
         """Return logits [B, T, V]."""

@@ -188,6 +188,8 @@ def llama_attention(p: Params, x: Tensor, batch: Batch, cfg: LlamaAttention, a: 
         _split(batch.named(a + m, n @ p[f"{a}{m}.w"]), heads)
         for m, heads in zip("qkv", (cfg.heads, cfg.kv_heads, cfg.kv_heads), strict=True)
     )
+    if f"{a}q_norm.gain" in p:
+        q, k = (rms_norm(z, p[f"{a}{m}_norm.gain"], cfg.norm_eps) for z, m in ((q, "q"), (k, "k")))
     q, k = (rope(z, _positions(batch), cfg.rope_base) for z in (q, k))
     return batch.named(a + "out", causal_attention(q, k, v, batch, a) @ p[a + "o.w"])
 

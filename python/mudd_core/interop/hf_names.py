@@ -18,6 +18,9 @@ Shape = tuple[int, ...]
 
 HEAD, NEOX_HEAD = "lm_head.weight", "embed_out.weight"
 
+# The matrices of an expert in transformers' files.
+_MIXTRAL_EXPERT = {"gate": "w1", "up": "w3", "down": "w2"}
+_QWEN_EXPERT = {"gate": "gate_proj", "up": "up_proj", "down": "down_proj"}
 # By model.norm_place: the norms of a block, and their names in transformers.
 _NORMS = {
     "before": {"attn.norm": "input_layernorm", "ffn.norm": "post_attention_layernorm"},
@@ -83,9 +86,9 @@ def _rotary_block(model: TransformerPPConfig | MixtralConfig, block: str, layer:
     for name, fan_in, fan_out in (("q", D, q), ("k", D, kv), ("v", D, kv), ("o", q, D)):
         theirs, biased = f"{layer}.self_attn.{name}_proj", o_bias if name == "o" else qkv_bias
         yield from _product(f"{block}.attn.{name}", theirs, fan_in, fan_out, biased)
-    if options is not None and options.qk_norm:
+    if model.qk_norm:
         for name, whole in (("q_norm", q), ("k_norm", kv)):
-            size = whole if options.qk_norm_whole else width
+            size = whole if options is not None and options.qk_norm_whole else width
             yield Entry(f"{block}.attn.{name}.gain", f"{layer}.self_attn.{name}.weight"), (size,)
 
 
@@ -98,14 +101,15 @@ def _experts(model: MixtralConfig, block: str, layer: str, fused: bool) -> Itera
         yield Entry(f"{block}.ffn.up.w", both, index=(slice(None), slice(F, None)), axes=turn), (E, 2 * F, D)
         yield Entry(f"{block}.ffn.down.w", f"{layer}.mlp.experts.down_proj", axes=turn), (E, D, F)
         return
-    moe = f"{layer}.block_sparse_moe"
+    moe, names = (
+        (f"{layer}.mlp", _QWEN_EXPERT) if model.qk_norm else (f"{layer}.block_sparse_moe", _MIXTRAL_EXPERT)
+    )
     yield _turned(f"{block}.ffn.router.w", f"{moe}.gate.weight", D, E)
     for e in range(E):
-        for ours, theirs, shape in (("gate", "w1", (F, D)), ("up", "w3", (F, D)), ("down", "w2", (D, F))):
-            yield (
-                Entry(f"{block}.ffn.{ours}.w", f"{moe}.experts.{e}.{theirs}.weight", axes=(1, 0), part=e),
-                shape,
-            )
+        for ours, theirs in names.items():
+            shape = (D, F) if ours == "down" else (F, D)
+            entry = Entry(f"{block}.ffn.{ours}.w", f"{moe}.experts.{e}.{theirs}.weight", axes=(1, 0), part=e)
+            yield entry, shape
 
 
 def _rotary(model: TransformerPPConfig | MixtralConfig, spelling: Spelling) -> Iterator[Part]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -159,6 +160,21 @@ class Fixed(_OneSetting):
 
     def write(self, model: HfModel) -> JsonObject:
         return {}
+
+
+@dataclass(frozen=True)
+class Needed(_OneSetting):
+    """A setting that must have this value, which is not transformers' default. It sets no field."""
+
+    value: Json
+
+    def read(self, read: Reader, found: JsonObject) -> JsonObject:
+        if (given := read.config.get(self.theirs)) != self.value:
+            raise read.refusal(self.theirs, json.dumps(self.value), given)
+        return {}
+
+    def write(self, model: HfModel) -> JsonObject:
+        return {self.theirs: self.value}
 
 
 @dataclass(frozen=True)

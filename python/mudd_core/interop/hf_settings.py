@@ -36,7 +36,7 @@ def original_config(model: ModelConfig) -> JsonObject:
     if isinstance(model, TransformerPPConfig):
         return _kind_with(model, TransformerPPConfig).write(model)
     if isinstance(model, MixtralConfig):
-        return KINDS["mixtral"].write(model)
+        return KINDS["qwen3_moe" if model.qk_norm else "mixtral"].write(model)
     if isinstance(model, GPT2Config):
         return _kind_with(model, GPT2Config).write(model)
     raise ValueError(f"[hf] family: expected one of {', '.join(FAMILIES)}, got '{model.family}'")

@@ -21,6 +21,7 @@ from mudd_core.interop.hf_rows import (
     HiddenDropout,
     Inert,
     Multiple,
+    Needed,
     Number,
     Row,
     Whole,
@@ -63,10 +64,11 @@ def _rotary(
     eps: float = 1e-6,
     activation: Word = _SILU,
     rope: Row = _ROPE,
+    inner_name: str = "intermediate_size",
 ) -> tuple[Row, ...]:
     """Return the rows that all kinds with RoPE have; the arguments are transformers' defaults.
 
-    sizes: hidden_size, num_hidden_layers and num_attention_heads.
+    sizes: hidden_size, num_hidden_layers and num_attention_heads. inner_name: the setting of d_ff.
     """
     hidden, layers, heads = sizes
     return (
@@ -77,7 +79,7 @@ def _rotary(
         Whole("num_attention_heads", "n_head", heads),
         Whole("num_key_value_heads", "n_kv_head", Multiple("n_head"), absent=groups, written=kv_heads),
         Whole("head_dim", "d_head", 0, absent=width, low=0, written=head_width),
-        Whole("intermediate_size", "d_ff", inner),
+        Whole(inner_name, "d_ff", inner),
         activation,
         Number("rms_norm_eps", "norm_eps", eps),
         rope,
@@ -106,6 +108,29 @@ _MIXTURE = (
     BalanceLoss(),
     Number("router_jitter_noise", "jitter", 0.0),
     NoWindow(),
+)
+_QWEN3_MOE = (
+    *_rotary(
+        32768,
+        768,
+        groups=4,
+        vocab=151936,
+        sizes=(2048, 24, 32),
+        rope=Rope(1e4, is_scaled=False),
+        inner_name="moe_intermediate_size",
+    ),
+    Whole("num_experts", "n_expert", 128, older="num_local_experts"),
+    Whole("num_experts_per_tok", "top_k", 8),
+    Needed("norm_topk_prob", True),
+    BalanceLoss(),
+    Fixed("attention_bias", (False,)),
+    # Every layer has experts, so no layer has this inner width.
+    Fixed("decoder_sparse_step", (1,)),
+    Fixed("mlp_only_layers", ([],)),
+    Inert("intermediate_size", (6144,)),
+    Fixed("use_sliding_window", (False,)),
+    Inert("sliding_window"),
+    Inert("max_window_layers"),
 )
 _GEMMA3 = (
     *_rotary(
@@ -243,5 +268,6 @@ KINDS: Mapping[str, Kind] = {
             ),
             {"aux_scope": "batch"},
         ),
+        Kind("qwen3_moe", "Qwen3Moe", MixtralConfig, _QWEN3_MOE, {"aux_scope": "batch", "qk_norm": True}),
     )
 }

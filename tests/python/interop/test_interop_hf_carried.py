@@ -36,7 +36,7 @@ def folder(name: str, path: Path, **save: Any) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", ["llama3", "mistral", "qwen2", "qwen3", "gpt2", "mixtral"])
+@pytest.mark.parametrize("name", ["llama3", "mistral", "qwen2", "qwen3", "gpt2", "mixtral", "qwen3_moe"])
 def test_type_tokenizer_and_template_come_back(name: str, tmp_path: Path, capsys: Any) -> None:
     source, run, out = folder(name, tmp_path / "hf"), tmp_path / "run", tmp_path / "out"
     assert main(["import", str(source), f"--workdir={run}"]) == 0

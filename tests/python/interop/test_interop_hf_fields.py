@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from hf_models import transformers
+from mudd_core.config.families import MixtralConfig
 from mudd_core.interop.hf_rows import Fixed, Inert
 from mudd_core.interop.hf_settings import model_config, original_config
 from mudd_core.interop.hf_tables import KINDS
@@ -23,7 +24,7 @@ OTHERS: dict[str, Any] = {
     "rope_parameters": {"rope_type": "linear", "factor": 2.0},
     "rope_scaling": {"rope_type": "linear", "factor": 2.0},
     "rope_theta": 77.0,
-    "head_dim": 64,
+    "head_dim": 48,
     "n_inner": 64,
     "num_key_value_heads": 16,
     "sliding_window": 100,
@@ -44,12 +45,14 @@ BESIDE: dict[str, dict[str, Any]] = {
     "use_sliding_window": {"sliding_window": 50},
     "router_aux_loss_coef": {"output_router_logits": True},
 }
+# Settings whose value must not be transformers' default.
+NEEDED: dict[str, dict[str, Any]] = {"qwen3_moe": {"norm_topk_prob": True}}
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 BESIDE["original_max_position_embeddings"] = {"rope_scaling": LLAMA3}
 
 
 def defaults(kind: str) -> dict[str, Any]:
-    values: dict[str, Any] = getattr(transformers, KINDS[kind].config_class)().to_dict()
+    values: dict[str, Any] = getattr(transformers, KINDS[kind].config_class)(**NEEDED.get(kind, {})).to_dict()
     return values
 
 
@@ -63,7 +66,12 @@ def fixed(kind: str) -> dict[str, tuple[Any, ...]]:
 
 
 def read(kind: str, settings: dict[str, Any]) -> None:
-    model_config({"model_type": kind, **settings})
+    model_config({**bare(kind), **settings})
+
+
+def bare(kind: str) -> dict[str, Any]:
+    """Return the settings without which a kind is refused."""
+    return {"model_type": kind, **NEEDED.get(kind, {})}
 
 
 def other(given: Any) -> Any:
@@ -84,8 +92,8 @@ def test_no_setting_of_a_config_class_is_unknown(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_absent_settings_take_the_defaults_of_transformers(kind: str) -> None:
-    bare = model_config({"model_type": kind})
-    assert bare.settled() == model_config(defaults(kind)).settled()
+    absent = model_config(bare(kind))
+    assert absent.settled() == model_config(defaults(kind)).settled()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -94,7 +102,7 @@ def test_a_row_writes_what_it_reads_of_every_setting(kind: str) -> None:
         beside = {k: v for k, v in BESIDE.get(name, {}).items() if k in computed(kind)}
         value = OTHERS[name] if name in OTHERS else other(defaults(kind).get(name))
         try:
-            first = model_config({"model_type": kind, **beside, name: value})
+            first = model_config({**bare(kind), **beside, name: value})
         except ValueError:
             continue
         written = KINDS[kind].write(first)
@@ -108,10 +116,10 @@ def test_a_row_writes_what_it_reads_of_every_setting(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_computed_setting_is_never_ignored(kind: str) -> None:
-    base = {"model_type": kind}
+    base = bare(kind)
     for name in sorted(computed(kind)):
         beside = {k: v for k, v in BESIDE.get(name, {}).items() if k in computed(kind)}
-        if kind == "mixtral" and "rope_scaling" in beside:
+        if KINDS[kind].family is MixtralConfig and "rope_scaling" in beside:
             continue  # this one is refused
         before = model_config({**base, **beside}).settled()
         given = defaults(kind).get(name)
@@ -130,10 +138,10 @@ def test_what_is_not_computed_is_refused_with_its_value(kind: str) -> None:
         for value in allowed:
             read(kind, {name: value})
         with pytest.raises(ValueError, match=f"{name}.*'other'"):
-            model_config({"model_type": kind, name: "other"})
+            model_config({**bare(kind), name: "other"})
     with pytest.raises(ValueError, match=r"attention_sink: expected a setting of transformers.*got 4"):
-        model_config({"model_type": kind, "attention_sink": 4})
-    assert model_config({"model_type": kind, "attention_sink": None})
+        model_config({**bare(kind), "attention_sink": 4})
+    assert model_config({**bare(kind), "attention_sink": None})
 
 
 @pytest.mark.parametrize(
@@ -203,6 +211,26 @@ def test_theta_of_olmo3_that_versions_of_transformers_read_differently() -> None
 def test_settings_of_phi3_that_we_do_not_compute(change: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         model_config({"model_type": "phi3", **change})
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"norm_topk_prob": False}, "norm_topk_prob: expected true, got False"),
+        ({"decoder_sparse_step": 2}, "decoder_sparse_step: expected 1, got 2"),
+        ({"mlp_only_layers": [3]}, r"mlp_only_layers: expected \[\], got \[3\]"),
+        ({"attention_bias": True}, "attention_bias: expected False, got True"),
+        ({"use_sliding_window": True}, "use_sliding_window: expected False, got True"),
+        ({"rope_scaling": LLAMA3}, "rope_scaling: expected null"),
+        ({"num_experts": 0}, "num_experts: expected"),
+    ],
+)
+def test_settings_of_qwen3_moe_that_we_do_not_compute(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        model_config({**bare("qwen3_moe"), **change})
+    with pytest.raises(ValueError, match="norm_topk_prob: expected true, got None"):
+        model_config({"model_type": "qwen3_moe"})
+    assert model_config({**bare("qwen3_moe"), "num_local_experts": 6, "max_window_layers": 4}).n_expert == 6
 
 
 def test_an_unknown_type_is_answered_with_those_that_are_read() -> None:

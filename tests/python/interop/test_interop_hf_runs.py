@@ -30,7 +30,7 @@ from mudd_core.tools.import_weights import command as import_command
 pytestmark = pytest.mark.filterwarnings("ignore:.*not a checkpoint of mudd_core")
 
 
-@pytest.mark.parametrize("name", ["llama_tied", "gpt2", "mixtral", "gemma3"])
+@pytest.mark.parametrize("name", ["llama_tied", "gpt2", "mixtral", "gemma3", "qwen3_moe"])
 def test_import_train_export_and_back_to_transformers(name: str, tmp_path: Path, capsys: Any) -> None:
     make(name, tmp_path / "hf")
     run = str(tmp_path / "run")

@@ -30,7 +30,9 @@ TITLES = {
     "olmo3": "Olmo3",
     "phi3": "Phi3",
     "gpt_neox": "GPTNeoX",
+    "qwen3_moe": "Qwen3Moe",
 }
+MIXTURES = ("mixtral", "qwen3_moe")
 DRAWS = 12
 TYPES = ("float32", "bfloat16", "float16")
 T = 24
@@ -69,7 +71,7 @@ def drawn(kind: str, number: int) -> dict[str, Any]:
         settings |= {"attention_bias": pick(False, True), "mlp_bias": pick(False, True)}
     if kind == "mistral":
         settings["sliding_window"] = pick(None, 1, 3, 9, 32, 4096)
-    if kind.startswith("qwen") and number % 3:
+    if kind in ("qwen2", "qwen3") and number % 3:
         settings |= {"use_sliding_window": True, "sliding_window": pick(1, 2, 7, 20)}
         if number % 3 == 1:
             names = ("full_attention", "sliding_attention")
@@ -78,10 +80,12 @@ def drawn(kind: str, number: int) -> dict[str, Any]:
             settings["max_window_layers"] = pick(0, 1, layers)
     if kind == "qwen3":
         settings["attention_bias"] = pick(False, True)
-    if kind == "mixtral":
+    if kind in MIXTURES:
         settings |= {"num_local_experts": pick(2, 4, 5), "num_experts_per_tok": pick(1, 2)}
         settings |= {"output_router_logits": pick(False, True), "router_aux_loss_coef": pick(0.02, 0.3)}
         settings["rope_parameters"] = {"rope_type": "default", "rope_theta": pick(1e4, 500.0, 1e6)}
+    if kind == "qwen3_moe":
+        settings |= {"norm_topk_prob": True, "moe_intermediate_size": pick(8, 20, 28)}
     if kind.startswith("olmo"):
         settings["attention_bias"] = pick(False, True)
     if kind == "olmo3":
@@ -196,7 +200,7 @@ def made(kind: str, number: int, folder: Path) -> Any:
             # The gains of Gemma are distances from 1. Its norms amplify the rounding of rotary angles.
             p.normal_(*((0.0, 0.1) if kind == "gemma3_text" else (mean, 0.2)))
             p.copy_(p.to(stored).float())
-    shards = {"max_shard_size": "4KB" if kind in ROTARY or kind == "mixtral" else "1KB"} if number % 2 else {}
+    shards = {"max_shard_size": "4KB" if kind in ROTARY or kind in MIXTURES else "1KB"} if number % 2 else {}
     copy.deepcopy(model).to(stored).save_pretrained(folder, **shards)
     assert (folder / "model.safetensors.index.json").exists() == bool(number % 2)
     return model.eval()
@@ -224,7 +228,7 @@ def test_drawn_settings_compute_what_transformers_computes(kind: str, number: in
     assert loss == pytest.approx(out.loss.item(), abs=1e-5)
     out.loss.backward()
     want = {k: p.grad.numpy() for k, p in model.named_parameters()}
-    if kind == "mixtral":  # transformers fuses tensors in memory that the files store separately
+    if kind in MIXTURES:  # transformers fuses tensors in memory that the files store separately
         fused = {k: p.detach().numpy() for k, p in model.named_parameters()}
         gradients = interop.load_original("hf", model.config.to_dict(), fused).loss_and_gradients(data)[1]
     if "embed_out.weight" in gradients:  # the name in files of gpt_neox

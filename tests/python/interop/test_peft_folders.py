@@ -49,6 +49,7 @@ TYPES = {
     "olmo2": ("all", 14),
     "olmo3": ("q,blocks.1.attn.*,down", 7),
     "mixtral": ("all", 8),
+    "qwen3_moe": ("all", 8),
     "gpt2": ("up,blocks.*.attn.o", 4),
     "gpt2_other": ("q,v,blocks.1.attn.k,down", 4),
     "gpt_neox": ("all", 8),
@@ -210,6 +211,7 @@ LISTS = {
     "qwen2": "all-linear",
     "gpt2": ["c_fc", "mlp.c_proj"],
     "mixtral_plain": ["k_proj", "o_proj"],
+    "qwen3_moe": ["q_proj", "v_proj"],
 }
 
 
@@ -384,13 +386,21 @@ def test_a_joint_matrix_with_a_higher_rank_than_its_layers_is_refused(tmp_path: 
         read(tmp_path)
 
 
-@pytest.mark.parametrize("module", ["experts.0.w1", "gate"])
-def test_adapters_of_experts_and_routers_are_refused(module: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "module"),
+    [
+        ("mixtral_plain", "block_sparse_moe.experts.0.w1"),
+        ("mixtral_plain", "block_sparse_moe.gate"),
+        ("qwen3_moe", "mlp.experts.0.up_proj"),
+        ("qwen3_moe", "mlp.gate"),
+    ],
+)
+def test_adapters_of_experts_and_routers_are_refused(name: str, module: str, tmp_path: Path) -> None:
     """PEFT wrote such adapters with version 4 of transformers, which has a layer for each expert and router."""
-    from_peft("mixtral_plain", tmp_path, target_modules=["q_proj"])
+    from_peft(name, tmp_path, target_modules=["q_proj"])
     file = tmp_path / "theirs" / TENSORS
-    start = f"base_model.model.model.layers.0.block_sparse_moe.{module}"
+    start = f"base_model.model.model.layers.0.{module}"
     factors = {f"{start}.lora_A.weight": torch.ones(4, 16), f"{start}.lora_B.weight": torch.ones(24, 4)}
     safetensors.save_file({**safetensors.load_file(file), **factors}, file)
-    with pytest.raises(UserError, match=f"moe.{module}' is of a router or an expert, .*--base"):
+    with pytest.raises(UserError, match=f"{module}' is of a router or an expert, .*--base"):
         read(tmp_path)

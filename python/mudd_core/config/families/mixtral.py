@@ -1,4 +1,4 @@
-"""Config of the Mixtral mixture of experts: models/mixtral.py, docs/maths/moe.md."""
+"""Config of the Mixtral and Qwen3-MoE mixtures of experts: models/mixtral.py, docs/maths/moe.md."""
 
 from __future__ import annotations
 
@@ -29,6 +29,11 @@ class MixtralConfig(ExpertFields, _Fields):
     norm_eps: float = opt(1e-5, "epsilon that RMSNorm adds to the mean square", low=0.0)
     tie_embeddings: bool = opt(False, "the head and the embedding share one matrix (tied embeddings)")
     init_std: float = opt(0.02, "standard deviation of the initial matrices", low=0.0, effect="start")
+    qk_norm: bool = opt(
+        False,
+        "apply RMSNorm with a learned gain to each query and key head, before rotation (Qwen3-MoE)",
+        later=True,
+    )
 
     def matrix_weights(self) -> int:
         """Return the weights of the blocks that enter a matmul for every token: top_k experts of each layer."""
