@@ -68,4 +68,4 @@ def test_a_rank_killed_while_rows_of_experts_are_exchanged_is_named_and_no_bit_i
         tmp_path / "small", tiny_text, 2, *steps, "mesh.expert=2", "mesh.expert_room=1", config=MIXTURE
     )
     assert too_many.finish() == 2, too_many.tail
-    assert too_many.output.count("set mesh.expert_room=") == 1, too_many.output
+    assert too_many.output.count("Set mesh.expert_room=") == 1, too_many.output

@@ -302,7 +302,7 @@ def test_shards_change_the_order_of_sums_and_nothing_else() -> None:
     close(plain[1], x.reshape(-1, 64).astype(np.float64).T @ dy.reshape(-1, 48), "linear")
     with (
         scopes.shards(8, 4),
-        pytest.raises(ValueError, match=r"\[linear\] input 0: expected a multiple of 8 rows"),
+        pytest.raises(ValueError, match=r"\[linear\] input 0: expected rows divisible by .* \(8\)"),
     ):
         ops.linear(normal(9, 64), w)
     with pytest.raises(ValueError, match=r"\[shards\] count"), scopes.shards(8, 3):

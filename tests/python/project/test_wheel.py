@@ -159,7 +159,9 @@ def test_the_installed_package_trains_samples_and_reads_its_cache(
     output("mudd", "validate", *run)
     report = output("mudd", "data", *run)
     assert str(tmp_path / "cache") in report
-    assert "best validation" in output("mudd", "report", "run") and "examples:" in output("mudd", "--help")
+    assert "best validation" in output("mudd", "report", "run") and "example: mudd" in output(
+        "mudd", "--help"
+    )
     output("mudd", "report", "run", "--html")
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     assert page.startswith("<!DOCTYPE html>") and "Content-Security-Policy" in page

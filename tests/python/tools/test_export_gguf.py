@@ -106,7 +106,7 @@ def test_adapters_compute_the_same_merged_and_apart(
     assert fields["general.type"].contents() == "adapter" and fields["adapter.type"].contents() == "lora"
     assert "ADAPTER ./adapter.gguf\n" in Path("apart/Modelfile").read_text()
     assert sorted(one.name for one in Path("apart").iterdir()) == ["Modelfile", "README.md", "adapter.gguf"]
-    assert "library_name: gguf" in Path("apart/README.md").read_text()
+    assert "library_name: gguf" in Path("apart", "README.md").read_text()
     # The template of the base is rendered as transformers renders it.
     talk = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi, über?"}]
     theirs = transformers.AutoTokenizer.from_pretrained("hf")
