@@ -80,6 +80,7 @@ def signature(name: str, value: object) -> str:
     """Return a call with its parameters, one a line if it is long."""
     assert callable(value)
     found = inspect.signature(value)
+    found = getattr(found, "short", found)  # `**fields` instead of all fields of the config
     shown = _parameters(found)
     returned = (
         ""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from inspect import Parameter, Signature, signature
+from typing import ParamSpec, TypeVar
 
 from mudd_core.base.errors import UserError
 from mudd_core.config.families.family import KEY as FAMILY
@@ -13,6 +15,8 @@ from mudd_core.config.replaced import Changes, Value, with_changes
 from mudd_core.config.schema import fields_of_all
 from mudd_core.config.suggest import foreign_name, nearest, nearest_field
 
+P = ParamSpec("P")
+R = TypeVar("R")
 _MODEL = "model_"
 _HOW = "; fields are section_field, such as train_steps=50"
 
@@ -20,6 +24,39 @@ _HOW = "; fields are section_field, such as train_steps=50"
 def keyword(path: str) -> str:
     """Return the keyword of a field: `train_steps` for train.steps."""
     return path.replace(".", "_")
+
+
+class _WithFields(Signature):
+    """A signature with one keyword for each field; its text, which help() prints, is short."""
+
+    @property
+    def short(self) -> Signature:
+        """The signature with `**fields`."""
+        shown = [one for one in self.parameters.values() if one.default is not ...]
+        fields = Parameter("fields", Parameter.VAR_KEYWORD, annotation="Value")
+        return Signature([*shown, fields], return_annotation=self.return_annotation)
+
+    def __str__(self) -> str:
+        return str(self.short)
+
+    def format(self, **options: int | None) -> str:
+        return str(self)
+
+
+def completed(function: Callable[P, R]) -> Callable[P, R]:
+    """Return a function that accepts `**fields`, with a signature that names each field.
+
+    IPython and notebooks complete the keywords of a signature; they do not read the stub files.
+    """
+    own = [one for one in signature(function).parameters.values() if one.kind is not Parameter.VAR_KEYWORD]
+    fields = [
+        Parameter(keyword(info.path), Parameter.KEYWORD_ONLY, default=..., annotation=info.kind)
+        for info in fields_of_all()
+    ]
+    vars(function)["__signature__"] = _WithFields(
+        [*own, *fields], return_annotation=signature(function).return_annotation
+    )
+    return function
 
 
 def replaced(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Self
 
-from mudd_core.config.keywords import replaced
+from mudd_core.config.keywords import completed, replaced
 from mudd_core.config.replaced import Changes, Value
 from mudd_core.config.schema import Sections
 
@@ -12,6 +12,7 @@ from mudd_core.config.schema import Sections
 class Replacing(Sections):
     """Sections that are copied with other values."""
 
+    @completed
     def replace(
         self, field: str | Changes | None = None, value: Value | None = None, **fields: Value
     ) -> Self:

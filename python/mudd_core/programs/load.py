@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mudd_core.config import Config
+from mudd_core.config.keywords import completed
 from mudd_core.config.replaced import Changes, Value
 from mudd_core.programs.loaded import loaded_config
 
 
+@completed
 def load_config(path: str | Path, overrides: Sequence[str] | Changes = (), **fields: Value) -> Config:
     """Load and check a config: `load_config("small.py", train_steps=10)`.
 

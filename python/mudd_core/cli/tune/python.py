@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from mudd_core.cli.tune.tuned import Tuned, tuned
+from mudd_core.config.keywords import completed
 from mudd_core.config.replaced import Value
 from mudd_core.run.opened.run import Run
 
 
+@completed
 def tune(
     base: str | Path | Run,
     data: str | Path,
