@@ -74,3 +74,25 @@ def test_the_environment_is_left_as_it_was() -> None:
     assert printed() == ["None", "None", "2000"]
     assert printed(GOMP_SPINCOUNT="77") == ["77", "None", "77"]
     assert printed(OMP_WAIT_POLICY="passive") == ["None", "passive", "0"]
+
+
+COMPLETED = """
+import jedi
+for text in ("mc.load_", 'mc.load_config("tiny.py", train_step', 'mc.tune("base", "chat.jsonl", "runs/x", lora_ra'):
+    print([found.name_with_symbols for found in jedi.Script("import mudd_core as mc\\n" + text).complete()])
+import mudd_core  # the objects of a notebook
+print([found.name_with_symbols for found in jedi.Interpreter(text, [{"mc": mudd_core}]).complete()])
+print(mudd_core.load_config.__signature__)
+"""
+
+
+def test_an_editor_completes_names_and_keywords_of_an_editable_install() -> None:
+    pytest.importorskip("jedi")
+    product = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        [sys.executable, "-c", COMPLETED], capture_output=True, text=True, check=True, env=product
+    )
+    names, fields, tuned, in_notebook, shown = done.stdout.splitlines()
+    assert names == "['load_config', 'load_run']"
+    assert fields == "['train_steps=']" and tuned == in_notebook == "['lora_rank=']"
+    assert shown.endswith("= (), **fields: 'Value') -> 'Config'")
