@@ -75,7 +75,10 @@ def test_a_callback_that_raises_ends_the_fit_with_a_saved_run(config: Config, tm
         pytest.raises(ZeroDivisionError, match="of the user"),
     ):
         trainer.fit(progress=False, callback=fail)
-    assert mc.load_run(tmp_path / "run").step == 3
+    saved = mc.load_run(tmp_path / "run")
+    assert saved.step == 3 and re.search(
+        r"step 3 of 6; loss \d\.\d{4} nats; .*; tokens 96; date 2", repr(saved)
+    )
     with mc.Trainer(tmp_path / "run") as trainer:
         resumed = trainer.fit(progress=False).final_hash
     with mc.Trainer(config, tmp_path / "plain") as trainer:

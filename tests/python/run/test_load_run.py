@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -255,6 +256,23 @@ def test_wrong_arguments_of_generate(
     run = mc.load_run(trained.workdir)
     with pytest.raises((TypeError, ValueError), match=message):
         run.generate(*arguments, **options)  # type: ignore[call-overload]
+
+
+def test_a_run_of_a_named_step_shows_this_step(trained: TinyRun) -> None:
+    found = mc.load_run(trained.workdir, step=16)
+    place = found.metrics["step"].tolist().index(16)
+    text = f"step 16 of 24; loss {found.metrics['loss'][place]:.4f} nats; "
+    assert text in repr(found) and text in repr(mc.load_run(trained.workdir / "checkpoints" / "step-16"))
+    assert f"tokens {found.metrics['tokens'][place]:,}; " in repr(found)
+
+
+def test_the_date_of_a_run_does_not_change_when_it_is_opened(trained: TinyRun, tmp_path: Path) -> None:
+    copy = shutil.copytree(trained.workdir, tmp_path / "run")
+    for file in copy.rglob("*"):
+        os.utime(file, (0, 0))
+    before = repr(mc.load_run(copy))
+    mc.Trainer(copy).close()
+    assert "date 19" in before and repr(mc.load_run(copy)) == before
 
 
 def test_a_run_shows_step_loss_tokens_and_date(trained: TinyRun) -> None:

@@ -27,9 +27,9 @@ from mudd_core.run.report.curve import Curve, curve
 from mudd_core.run.report.object_text import Facts, one_line, run_facts
 from mudd_core.run.report.sample import pieces
 from mudd_core.run.store.checkpoints import Checkpoints
+from mudd_core.run.store.last_step import last_step
 from mudd_core.run.store.metric_arrays import Metrics
-from mudd_core.run.store.metrics import Row, last_update, rows_of, samples_of
-from mudd_core.run.store.run_folder import RunFolder
+from mudd_core.run.store.metrics import Row, rows_of, samples_of
 
 if TYPE_CHECKING:
     from mudd_core.data.tokenizers.tokenizer import Tokenizer
@@ -308,12 +308,17 @@ class Run(Hinted):
         return [] if self._source.folder is None else list(rows_of(self._source.folder))
 
     def _facts(self) -> Facts:
-        """Return the last logged step, loss, tokens and date of the run."""
-        folder = self._source.folder
-        row = {} if folder is None else last_update(folder)
-        step, loss = row.get("step"), row.get("loss")
-        facts = run_facts(self.config, step, loss, None, self.path)
-        return {**facts, **_tokens_and_date(row, folder)}
+        """Return the step, loss, tokens and date: of the opened checkpoint, else of the run's last step."""
+        folder, step = self._source.folder, self._source.step
+        last = None if folder is None else last_step(folder, step)
+        if last is None:
+            return run_facts(self.config, None, None, None, self.path)
+        train = self.config.train
+        return {
+            **run_facts(self.config, last.step, last.loss, None, self.path),
+            "tokens": f"{last.step * train.batch_size * train.seq_len:,}",
+            "date": time.strftime("%Y-%m-%d %H:%M", time.localtime(last.changed)),
+        }
 
     def _repr_html_(self) -> str:
         facts = dict(self._facts())
@@ -323,15 +328,6 @@ class Run(Hinted):
 
     def __repr__(self) -> str:
         return visible_line(one_line("Run", self.config.name, self._facts()))
-
-
-def _tokens_and_date(row: Row, folder: RunFolder | None) -> Facts:
-    """Return the trained tokens of a log entry, and the time of the last change of the log."""
-    facts = {"tokens": f"{tokens:,}"} if isinstance(tokens := row.get("tokens"), int) else {}
-    if folder is not None and folder.metrics_file.exists():
-        changed = time.localtime(folder.metrics_file.stat().st_mtime)
-        facts["date"] = time.strftime("%Y-%m-%d %H:%M", changed)
-    return facts
 
 
 def folder_named_by(run: Run) -> Path:

@@ -20,7 +20,7 @@ from typing import Any
 
 from mudd_core import _core
 from mudd_core.base.framing import EventFiles
-from mudd_core.base.regular_files import open_to_append
+from mudd_core.base.regular_files import open_to_append, read_bytes
 from mudd_core.base.types import Json
 from mudd_core.checkpoint import Checkpoint
 from mudd_core.config import Config, Difference
@@ -97,7 +97,9 @@ class MetricsLog(LineFile):
         """
         if os.path.lexists(path):
             kept = [row for row in (read_rows(path) if rows is None else rows) if row["step"] <= resumed_step]
-            _core.replace_file(str(path), "".join(json.dumps(row) + "\n" for row in kept).encode())
+            text = "".join(json.dumps(row) + "\n" for row in kept).encode()
+            if text != read_bytes(path, links=False):  # an unchanged file keeps the time of its last entry
+                _core.replace_file(str(path), text)
         super().__init__(path)
 
 
