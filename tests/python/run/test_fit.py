@@ -72,6 +72,19 @@ def test_history_has_every_update_as_arrays(tmp_path: Path) -> None:
     assert mc.load_run(tmp_path / "run").metrics["loss"].tolist() == losses[1::2]  # train.log_every=2
 
 
+def test_the_history_of_a_resumed_run_begins_with_its_logged_updates(tmp_path: Path) -> None:
+    with make(tmp_path / "run") as trainer:
+        trainer.fit(steps=6, progress=False)
+    with make(tmp_path / "run") as trainer:
+        assert trainer.history["step"].tolist() == [2, 4, 6]  # train.log_every=2
+        trainer.fit(steps=3, progress=False)
+        assert trainer.history["step"].tolist() == [2, 4, 6, 7, 8, 9]
+        trainer.fit(progress=False)
+    with make(tmp_path / "run") as finished:
+        assert finished.history["loss"].tolist() == mc.load_run(tmp_path / "run").metrics["loss"].tolist()
+        assert finished.validations["step"].tolist() == [8, 16, 20]
+
+
 def test_a_long_history_keeps_every_second_update(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history, "MOST_NUMBERS", 60)  # entries have 8 columns
     with make(None) as trainer:

@@ -46,6 +46,7 @@ from mudd_core.run.report.progress import Progress
 from mudd_core.run.report.trace import Trace
 from mudd_core.run.store.longer import can_be_longer, in_python
 from mudd_core.run.store.metric_arrays import Metrics
+from mudd_core.run.store.metrics import rows_up_to
 from mudd_core.run.store.run_store import RunStore
 
 if TYPE_CHECKING:
@@ -120,6 +121,8 @@ class Trainer(Hinted):
             )
             if not self._saves.resume(changed) and model is None and run.config.start.load_parameters_path:
                 self._saves.begin_from_source()
+            if folder is not None and (step := self.step_done):
+                self._history.continues(lambda: rows_up_to(folder, step))
             run.journal.opened(lambda: lines_of_start(run, changed))
         except BaseException:
             self.close()
@@ -283,9 +286,10 @@ class Trainer(Hinted):
 
     @property
     def history(self) -> Metrics:
-        """The updates of this Trainer as arrays by name: step, loss, lr, grad_norm, tokens_per_second and more.
+        """The updates as arrays by name: step, loss, lr, grad_norm, tokens_per_second and more.
 
-        Above 8 MB the history drops every second update. Metrics before a resume are in mc.load_run(FOLDER).metrics.
+        They are the updates of this Trainer, after the logged updates of a resumed run. Above 8 MB the history drops
+        every second update.
         """
         return self._history.updates
 

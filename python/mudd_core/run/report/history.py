@@ -1,8 +1,9 @@
-"""The updates and validations that a run has made in this process."""
+"""The updates and validations that this process has made, after the logged ones of a resumed run."""
 
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
@@ -31,8 +32,24 @@ class _Columns:
                 column.pop()
         if (self.rows + 1) * len(self._columns) > MOST_NUMBERS:
             self._columns = {name: column[::2] for name, column in self._columns.items()}
+        found: dict[str, float] = {}
+        for name, given in row.items():
+            # None is a non-finite number in metrics.jsonl
+            found |= [(name, np.nan)] if given is None else numbers_of(name, given)
+        self._append(found)
+
+    def prepend(self, rows: Iterable[Row]) -> None:
+        """Put earlier entries in front, without steps that the columns already have."""
+        own, self._columns = self._columns, {"step": array("d")}
+        first = own["step"][0] if own["step"] else np.inf
+        for row in rows:
+            if row["step"] < first:
+                self.add(row)
+        for values in zip(*own.values(), strict=True):
+            self._append(dict(zip(own, values, strict=True)))
+
+    def _append(self, found: Mapping[str, float]) -> None:
         before = self.rows
-        found = {label: value for name, given in row.items() for label, value in numbers_of(name, given)}
         for name in found:
             if name not in self._columns:
                 self._columns[name] = array("d", [np.nan]) * before
@@ -44,13 +61,18 @@ class _Columns:
 
 
 class History(Listener):
-    """A listener that keeps the updates and validations of a run.
+    """A listener that keeps the updates and validations of a run, and adds its log entries from before a resume.
 
     It keeps every second update of a long run, then every fourth, and so on.
     """
 
     def __init__(self) -> None:
         self._updates, self._validations = _Columns(), _Columns()
+        self._earlier: Callable[[], Iterable[Row]] | None = None
+
+    def continues(self, earlier: Callable[[], Iterable[Row]]) -> None:
+        """Start with the entries of a resumed run's metrics.jsonl. earlier: returns them, at the first use."""
+        self._earlier = earlier
 
     def updated(self, record: StepRecord) -> None:
         self._updates.add(record.row())
@@ -61,9 +83,18 @@ class History(Listener):
     @property
     def updates(self) -> Metrics:
         """The updates as columns, with the names of metrics.jsonl."""
+        self._read_earlier()
         return self._updates.metrics()
 
     @property
     def validations(self) -> Metrics:
         """The validations as columns, with the names of metrics.jsonl."""
+        self._read_earlier()
         return self._validations.metrics()
+
+    def _read_earlier(self) -> None:
+        if self._earlier is None:
+            return
+        rows, self._earlier = list(self._earlier()), None
+        self._updates.prepend(row for row in rows if "val_loss" not in row)
+        self._validations.prepend(row for row in rows if "val_loss" in row)
