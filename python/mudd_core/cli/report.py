@@ -21,6 +21,7 @@ from mudd_core.run.report.curve import NOT_FINITE, curve_and_last_rows, shown_nu
 from mudd_core.run.store.best_step import best_step
 from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.json_files import facts_of, read_saved_config
+from mudd_core.run.store.last_step import LastStep, last_step
 from mudd_core.run.store.metrics import Row, rows_of, samples_of
 from mudd_core.run.store.own_code import MODEL, run_copies
 from mudd_core.run.store.run_folder import RunFolder
@@ -33,10 +34,10 @@ def print_report(config: Config, folder: RunFolder, tokenizer: str | None) -> No
     """
     rows = list(rows_of(folder))
     validations = [row for row in rows if "val_loss" in row]
-    _say(f"{config.name} in {folder}: {_result(config, rows)}")
+    _say(f"{config.name} in {folder}: {_result(config, rows, last_step(folder))}")
     for line in curve_and_last_rows(config.name, rows, screen()):
         _say(line)
-    _print_settings(config, folder)
+    _print_settings(config, folder, trained=bool(rows))
     if validations:
         without_bits = any(row.get("val_bits_per_byte") is None for row in validations)
         text_bytes = 0.0
@@ -48,12 +49,17 @@ def print_report(config: Config, folder: RunFolder, tokenizer: str | None) -> No
     _print_checkpoints(folder, {row["step"]: row["val_loss"] for row in validations})
 
 
-def _result(config: Config, rows: Sequence[Row]) -> str:
-    """Return the last metrics of a run and its last validation as one line."""
+def _result(config: Config, rows: Sequence[Row], reached: LastStep | None) -> str:
+    """Return the last metrics of a run and its last validation as one line.
+
+    reached: the last step with a log entry or a checkpoint.
+    """
     updates = [row for row in rows if "val_loss" not in row]
-    if not updates:
-        return f"no update is logged, of {config.train.steps:,}"
-    last = updates[-1]
+    if not updates and (reached is None or reached.step == 0):
+        return f"not trained yet, of {config.train.steps:,} steps"
+    last = updates[-1] if updates else {"step": 0}
+    if reached is not None and reached.step > last["step"]:  # a stopped run, saved between two log entries
+        last = {**last, "step": reached.step, "loss": reached.loss}
     loss, rate = shown_number(last, "loss", ".4f"), shown_number(last, "tokens_per_second", ",.0f")
     fraction, seconds = shown_number(last, "peak_share", ".0%"), _duration_of(last)
     text = f"step {last['step']} of {config.train.steps}, loss {loss}"
@@ -61,11 +67,18 @@ def _result(config: Config, rows: Sequence[Row]) -> str:
         text += (
             f", validation loss {shown_number(validation, 'val_loss', '.4f')} at step {validation['step']}"
         )
-    return f"{text}, {rate} tokens/s, {fraction} of peak, {seconds}"
+    return (
+        f"{text}, {rate} tokens/s, {fraction} of peak, {seconds}"
+        if updates
+        else f"{text}, no update is logged"
+    )
 
 
-def _print_settings(config: Config, folder: RunFolder) -> None:
-    """Print the fields that differ from the defaults of the family, the hash of the config, and its bits."""
+def _print_settings(config: Config, folder: RunFolder, *, trained: bool) -> None:
+    """Print the fields that differ from the defaults of the family, the hash of the config, and its bits.
+
+    trained: the log has entries; imported weights have no bits of training.
+    """
     family = config.model.family
     changed = differences(Config(model=type(config.model)()), config)
     if changed:
@@ -77,7 +90,7 @@ def _print_settings(config: Config, folder: RunFolder) -> None:
     else:
         _say(f"\nall fields have the defaults of {family}")
     _say(f"config {config_hash(config)[:16]}")
-    if facts := facts_of(folder):
+    if trained and (facts := facts_of(folder)):
         _say(bits_text(facts))
 
 
@@ -91,7 +104,7 @@ def _print_checkpoints(folder: RunFolder, losses: Mapping[int, float | None]) ->
     loss = None if best is None else losses.get(best)
     worse = loss is not None and loss > guessing_loss(vocabulary)
     mark = "" if worse else " (best validation)"
-    steps = [f"{step}{mark * (step == best)}" for step in Checkpoints(folder).steps()]
+    steps = [f"{step}{mark * (step == best)}" if step else "step 0" for step in Checkpoints(folder).steps()]
     _say(f"checkpoints: {', '.join(steps) or 'none'}")
     if worse:
         _say(

@@ -117,3 +117,23 @@ def test_report_tells_of_numbers_that_are_not_finite_and_of_damage(
     assert cli.main(["report", f"--workdir={tmp_path}"]) == 65
     told = capsys.readouterr().err
     assert "line 1 is damaged" in told and "Traceback" not in told
+
+
+def test_report_shows_the_saved_step_of_a_run_stopped_between_two_log_entries(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def line() -> str:
+        assert cli.main(["report", f"--workdir={tmp_path}"]) == 0
+        return capsys.readouterr().out.split("\n", 1)[0]
+
+    with make(tmp_path, FakeEngine()) as trainer:  # train.log_every=2
+        trainer.save()
+        assert cli.main(["report", f"--workdir={tmp_path}"]) == 0
+        text = capsys.readouterr().out
+        assert (
+            "not trained yet, of 20 steps" in text and "checkpoints: step 0\n" in text and "bits" not in text
+        )
+        loss = trainer.fit(1, progress=False).loss
+        assert line().endswith(f": step 1 of 20, loss {loss:.4f}, no update is logged")
+        loss = trainer.fit(4, progress=False).loss
+        assert f": step 5 of 20, loss {loss:.4f}, " in line()
