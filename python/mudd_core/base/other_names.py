@@ -4,6 +4,7 @@ from __future__ import annotations
 
 _CPU = "mudd_core computes on the CPU; leave this call out"
 _TUNE = 'type mc.tune("folder", "chat.jsonl", "runs/mine")'
+_TUNE_RUN = 'type mc.tune(run, "chat.jsonl", "runs/mine")'
 _SAME = "training and evaluation need no switch; leave this call out"
 
 MODEL = {
@@ -72,6 +73,8 @@ TRAINER = {
 RUN = {
     "evaluate": "type run.validations, or mc.Trainer(folder).validate()",
     "export": 'type mc.export(run, "folder")',
+    "fine_tune": _TUNE_RUN,
+    "finetune": _TUNE_RUN,
     "fit": "type mc.Trainer(folder).fit(), which resumes the run",
     "folder": "type run.path",
     "history": "type run.metrics",
@@ -86,6 +89,7 @@ RUN = {
     "steps": 'type run.metrics["step"], or run.checkpoints for the saved steps',
     "summary": "type run.metrics and run.validations",
     "train": "type mc.Trainer(folder).fit(), which resumes the run",
+    "tune": _TUNE_RUN,
     "validate": "type mc.Trainer(run.path).validate()",
     "weights": "type run.model.state_dict()",
     "workdir": "type run.path",
@@ -157,6 +161,7 @@ NN = {
 _FIELD = 'set the field {0} of the config: config.replace("{0}", {1})'
 _STEPS, _EPOCHS = _FIELD.format("train.steps", 100), _FIELD.format("train.epochs", 2)
 _DATA = _FIELD.format("data.path", '"my_text.txt"')
+_LOSS = 'type loss, gradients = model.loss_and_gradients({"inputs": ids[:, :-1], "targets": ids[:, 1:]})'
 _WORKDIR = 'type mc.Trainer(config, workdir="runs/x")'
 # Keyword arguments of other libraries, by the function here.
 ARGUMENTS: dict[str, dict[str, str]] = {
@@ -234,9 +239,28 @@ ARGUMENTS: dict[str, dict[str, str]] = {
         "streamer": "type for text in run.generate(prompt, stream=True)",
         "temp": "type generate(prompt, temperature=0.8)",
     },
+    "Model.generate": {
+        "do_sample": "temperature=0 is greedy, any other temperature samples",
+        "input_ids": "type model.generate(ids)",
+        "max_length": "type model.generate(ids, max_tokens=100), which does not include the prompt",
+        "max_new_tokens": "type model.generate(ids, max_tokens=100)",
+        "prompt": 'type mc.load_run("folder").generate(prompt) for a text',
+        "stream": "the result is an iterator: for token in model.generate(ids)",
+    },
+    "Model.logits": {
+        "attention_mask": "each token attends to the tokens before it; leave this argument out",
+        "input_ids": "type model(ids)",
+        "labels": _LOSS,
+        "targets": _LOSS,
+    },
     "load_run": {
         "checkpoint": "type load_run(path, step=100)",
         "device": _CPU,
         "trust_remote_code": "type load_run(path, trust_code=True)",
+    },
+    "tune": {
+        **dict.fromkeys(("dataset", "dataset_path", "train_data", "train_dataset", "train_file"), _TUNE),
+        **dict.fromkeys(("base_model", "model", "model_name", "model_name_or_path"), _TUNE),
+        **dict.fromkeys(("out", "out_dir", "output", "output_dir", "save_dir"), _TUNE),
     },
 }

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mudd_core import _core
-from mudd_core.base.arguments.known import Hinted
+from mudd_core.base.arguments.known import Hinted, known_arguments
 from mudd_core.base.errors import UserError
 from mudd_core.base.in_use import InUse, alone
 from mudd_core.base.other_names import MODEL
@@ -189,6 +189,11 @@ class Model(Parameters, Losses, Hinted):
         types = {name: self.store.describe(name)["stored"] for name in self.store.names()}
         return {name: kind for name, kind in types.items() if kind != "float32"}
 
+    def __copy__(self) -> Never:
+        raise TypeError(
+            "[model] copy.copy: expected copy.deepcopy(model), because two models cannot share their weights"
+        )
+
     def __reduce_ex__(self, protocol: SupportsIndex) -> Never:
         raise TypeError(
             "[model] pickle: expected no pickling of a model; type model.save(folder) and mc.Model.load(folder), or "
@@ -201,6 +206,7 @@ class Model(Parameters, Losses, Hinted):
 
     # ---- evaluation and generation --------------------------------------------------------------------------
 
+    @known_arguments("Model.logits")
     @alone
     def logits(self, tokens: npt.ArrayLike | Mapping[str, npt.ArrayLike]) -> Float32:
         """Return logits [B, T, V] (float32) of token ids [B, T], or [T, V] of [T]; position t predicts token t + 1.
@@ -217,10 +223,12 @@ class Model(Parameters, Losses, Hinted):
             result = np.array(planned.executor.get(planned.outputs[0]))
         return result[0] if not isinstance(tokens, Mapping) and np.ndim(tokens) == 1 else result
 
+    @known_arguments("Model.logits")
     def __call__(self, tokens: npt.ArrayLike | Mapping[str, npt.ArrayLike]) -> Float32:
         """Return the logits of token ids or of a batch: `model(ids)` is model.logits(ids)."""
         return self.logits(tokens)
 
+    @known_arguments("Model.generate")
     @alone
     def generate(
         self,
@@ -253,7 +261,7 @@ class Model(Parameters, Losses, Hinted):
                 temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, ids_below=ids_below
             )
             return self.inside.tokens(ids[0], max_tokens, sample, positions)
-        return self.generator(positions, stacklevel=4).run(
+        return self.generator(positions, stacklevel=5).run(
             ids[0],
             max_tokens=max_tokens,
             temperature=temperature,

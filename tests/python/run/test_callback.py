@@ -152,6 +152,10 @@ def test_a_finished_run_names_the_line_that_trains_further(
         ),
         (lambda c: mc.Trainer(c).fit(max_steps=3), "type fit(steps=100)"),
         (lambda c: mc.load_run(".", checkpoint=3), "type load_run(path, step=100)"),
+        (lambda c: mc.tune(model="x", dataset="y"), 'type mc.tune("folder", "chat.jsonl", "runs/mine")'),
+        (lambda c: mc.Model(c).generate([1], max_new_tokens=3), "type model.generate(ids, max_tokens=100)"),
+        (lambda c: mc.Model(c).generate([1], tokens_more=3), "the arguments are tokens, max_tokens, "),
+        (lambda c: mc.Model(c)([1], labels=[1]), "type loss, gradients = model.loss_and_gradients("),
     ],
 )
 def test_arguments_of_other_libraries_have_a_hint(call: object, message: str, config: Config) -> None:

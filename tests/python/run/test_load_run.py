@@ -285,3 +285,5 @@ def test_a_run_shows_step_loss_tokens_and_date(trained: TinyRun) -> None:
     assert run.validations._repr_html_().count("<tr>") == 4  # the names, and three validations
     with pytest.raises(AttributeError, match=r"type run\.metrics"):
         run.history  # type: ignore[attr-defined]  # noqa: B018
+    with pytest.raises(AttributeError, match=r"type mc\.tune\(run, "):
+        run.finetune  # type: ignore[attr-defined]  # noqa: B018

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
-from inspect import Parameter, Signature, signature
+from inspect import CO_VARKEYWORDS, Parameter, Signature, signature
 from typing import TYPE_CHECKING, ClassVar, ParamSpec, TypeVar
 
 from mudd_core.base.other_names import ARGUMENTS
@@ -44,13 +44,17 @@ def public_signature(function: Callable[P, R], hidden: str, **annotations: str) 
 
 
 def require_known(name: str, function: Callable[P, R], given: Iterable[str], hidden: str = "") -> None:
-    """Raise TypeError for the first keyword argument in `given` that a function does not have."""
+    """Raise TypeError for the first keyword argument in `given` that a function does not have.
+
+    For a function with `**fields` only the arguments in ARGUMENTS[name] are unknown.
+    """
     while wrapped := getattr(function, "__wrapped__", None):
         function = wrapped
     code = function.__code__
     known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    fields = bool(code.co_flags & CO_VARKEYWORDS)
     for argument in given:
-        if argument not in known:
+        if argument not in known and (not fields or argument in ARGUMENTS[name]):
             names = ", ".join(each for each in known if each not in ("self", *hidden.split()))
             listed = f"the arguments are {names}" if names else "it has positional arguments only"
             hint = ARGUMENTS[name].get(argument, listed)

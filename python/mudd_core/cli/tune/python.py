@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from mudd_core.base.arguments.known import known_arguments
 from mudd_core.cli.tune.tuned import Tuned, tuned
 from mudd_core.config.keywords import completed
 from mudd_core.config.replaced import Value
@@ -11,6 +12,7 @@ from mudd_core.run.opened.run import Run
 
 
 @completed
+@known_arguments("tune")
 def tune(
     base: str | Path | Run,
     data: str | Path,
