@@ -37,7 +37,7 @@ def main() -> int:
             os.environ["MUDD_LAUNCHED"] = "1"
             os.execv(python, [python, *sys.argv])
         print(f"launch.py: mudd_core cannot be imported here ({error}).", file=sys.stderr)
-        print("Set it up and train with: ./run train", file=sys.stderr)
+        print("Set it up with: ./run setup (./run train also trains the first model)", file=sys.stderr)
         return 2
     return run()
 

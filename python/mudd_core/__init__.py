@@ -7,6 +7,7 @@ import ctypes
 import importlib
 import importlib.util
 import os
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -124,20 +125,39 @@ __all__ = sorted((*_HOME, *_MODULES))
 def _require_built() -> None:
     """Raise NotBuiltError if the C++ core is missing."""
     if importlib.util.find_spec("mudd_core._core") is None:
-        errors = importlib.import_module("mudd_core.base.errors")
-        checkout = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-        raise errors.NotBuiltError(
-            f"mudd_core's C++ core is not built; type ./run setup in {checkout}, then use {checkout}/.venv/bin/python"
-        )
+        raise _not_set_up("mudd_core's C++ core is not built")
+
+
+def _not_set_up(reason: str) -> ImportError:
+    """Return the NotBuiltError with the command that builds the core and installs the packages it needs."""
+    errors = importlib.import_module("mudd_core.base.errors")
+    checkout = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    error: ImportError = errors.NotBuiltError(
+        f"{reason}; type ./run setup in {checkout}, then use {checkout}/.venv/bin/python"
+    )
+    return error
+
+
+def _imported(module: str) -> ModuleType:
+    """Import a module of mudd_core. In a checkout, raise NotBuiltError if a package that it needs is missing."""
+    try:
+        return importlib.import_module(f"mudd_core.{module}")
+    except ModuleNotFoundError as error:
+        packages = importlib.import_module("mudd_core.base.packages")
+        if error.name in {packages.MODULES.get(name, name) for name in packages.REQUIRED}:
+            _require_built()
+            if packages.in_checkout():
+                raise _not_set_up(f"this Python has no package {error.name}") from None
+        raise
 
 
 if not TYPE_CHECKING:  # type checkers read the imports above, so they report a missing name
 
     def __getattr__(name):
         if name in _MODULES:
-            value = importlib.import_module(f"mudd_core.{name}")
+            value = _imported(name)
         elif name in _HOME:
-            value = getattr(importlib.import_module(f"mudd_core.{_HOME[name]}"), name)
+            value = getattr(_imported(_HOME[name]), name)
         else:
             if (
                 name == "_core"

@@ -13,6 +13,7 @@ import pytest
 
 import mudd_core as mc
 from mudd_core.base import errors
+from mudd_core.base.packages import in_checkout
 from places import ROOT
 
 
@@ -47,19 +48,19 @@ def test_the_names_of_modules_and_signatures_are_public() -> None:
     assert not any(name in text for name in ("assemble", "Assemble", "RunStore", "progress", "fields"))
 
 
-def test_an_unbuilt_checkout_names_the_command(tmp_path: Path) -> None:
+@pytest.mark.parametrize("numpy", [True, False])
+def test_an_unbuilt_checkout_names_the_command(numpy: bool, tmp_path: Path) -> None:
     package = tmp_path / "python" / "mudd_core"
     shutil.copytree(
         ROOT / "python" / "mudd_core", package, ignore=shutil.ignore_patterns("*.so", "__pycache__")
     )
+    installed = Path(inspect.getfile(sys.modules["numpy"])).parents[1]
     code = "import mudd_core as mc\ntry:\n mc.Model\nexcept ImportError as e:\n print(type(e).__name__, e)"
     done = subprocess.run(
         [sys.executable, "-S", "-c", code],
         env={
             **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
-            "PYTHONPATH": os.pathsep.join(
-                [str(tmp_path / "python"), str(Path(inspect.getfile(sys.modules["numpy"])).parents[1])]
-            ),
+            "PYTHONPATH": os.pathsep.join([str(tmp_path / "python"), *([str(installed)] if numpy else [])]),
         },
         capture_output=True,
         text=True,
@@ -68,3 +69,13 @@ def test_an_unbuilt_checkout_names_the_command(tmp_path: Path) -> None:
     assert done.stdout.startswith("NotBuiltError mudd_core's C++ core is not built; type ./run setup in "), (
         done.stderr
     )
+
+
+def test_a_python_without_numpy_names_the_command() -> None:
+    code = (
+        "import sys; sys.modules['numpy'] = None\nimport mudd_core as mc\n"
+        "try:\n mc.load_run\nexcept ImportError as e:\n print(type(e).__name__, e)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    if in_checkout():
+        assert done.stdout.startswith("NotBuiltError this Python has no package numpy; type ./run setup in ")

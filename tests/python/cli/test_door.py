@@ -60,7 +60,7 @@ def test_the_door_runs_the_checkouts_python_once(tmp_path: Path) -> None:
         return subprocess.run(words, capture_output=True, text=True, env=environment, check=False)
 
     done = door()
-    assert done.returncode == 2 and "./run train" in done.stderr
+    assert done.returncode == 2 and "./run setup" in done.stderr
     python = tmp_path / ".venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.write_text('#!/bin/sh\nprintf "%s|" "$MUDD_LAUNCHED" "$@"\nexit 75\n')
@@ -72,7 +72,7 @@ def test_the_door_runs_the_checkouts_python_once(tmp_path: Path) -> None:
         f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n'
     )  # a broken .venv must not cause a loop
     done = door()
-    assert done.returncode == 2 and "./run train" in done.stderr
+    assert done.returncode == 2 and "./run setup" in done.stderr
 
 
 def test_a_current_folder_that_is_gone(
