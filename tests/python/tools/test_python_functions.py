@@ -11,7 +11,9 @@ import pytest
 
 import mudd_core as mc
 from launched import launched
+from mudd_core.base.errors import UserError
 from mudd_core.base.python_arguments import in_python
+from mudd_core.tools.export_weights.asked import Asked
 
 SMALL = {"n_layer": 1, "d_model": 16, "d_ff": 16, "n_head": 2}
 
@@ -181,6 +183,7 @@ WRONG: list[tuple[Call, type[Exception], str]] = [
         TypeError,
         "[generate] stream: expected True or False",
     ),  # type: ignore[call-overload]
+    (lambda: mc.export("runs/a", "x", form="hf"), ValueError, "None, got 'hf'; type system=\"hf\""),  # type: ignore[arg-type]
     (lambda: mc.export("runs/a", "x", shard_mb=-1), ValueError, "[export] shard_mb: expected a whole number"),
 ]
 
@@ -192,6 +195,14 @@ def test_a_wrong_argument_is_named_as_python_spells_it(
     with pytest.raises(kind, match=re.escape(says)) as caught:
         call()
     assert not re.search(r"(?<![\w`-])--[a-z]", str(caught.value)) and not (folder / "x").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "option"), [(["--form=hf"], "--system=hf"), (["--format", "merged"], "--merged")]
+)
+def test_a_form_or_format_of_the_command_names_the_option(words: list[str], option: str) -> None:
+    with pytest.raises(UserError, match=f"expected {option}, got --form"):
+        Asked.of(["--workdir=runs/a", "--to=x", *words])
 
 
 def test_options_become_arguments() -> None:

@@ -16,6 +16,7 @@ from mudd_core.config import Config, apply_overrides, split_words
 from mudd_core.config.arguments import argument
 from mudd_core.config.tool_arguments import ToolArguments, whole_number
 from mudd_core.engine.model_folder import is_model_folder
+from mudd_core.interop import systems
 from mudd_core.run.store.best_step import BEST
 from mudd_core.run.store.own_code import check_saved
 from mudd_core.run.store.run_folder import RunFolder
@@ -46,6 +47,7 @@ class Asked:
     @classmethod
     def of(cls, words: Sequence[str], job: Sequence[str] = ()) -> Asked:
         """Parse the arguments; raise UserError for a folder to keep. job: as in ToolArguments.read."""
+        _require_own_names(words)
         args, rest = (parser := _parser()).read(words, job)
         if not (args.config or args.workdir):
             parser.require("RUN")
@@ -101,6 +103,16 @@ class Asked:
             )
 
 
+def _require_own_names(words: Sequence[str]) -> None:
+    """Raise UserError for a program or a form after --form or --format, with the option that has this value."""
+    options = {name: f"--system={name}" for name in (*systems(), OWN)}
+    options |= {name: f"--{name}" for name in ("adapter", "merged", "gguf")}
+    for item, after in zip(map(argument, words), [*words[1:], ""], strict=True):
+        value = after if item.value is None else item.value
+        if item.option in ("--form", "--format") and value in options:
+            raise UserError(f"[export] {item.option}: expected {options[value]}, got {item.option}={value}")
+
+
 def _require_file(file: Path, *, force: bool) -> None:
     """Raise UserError for a file or its Modelfile that exist, unless they are exports and `force` is true."""
     for one in (file, GgufPlace(file).modelfile):
@@ -137,8 +149,6 @@ def is_export(folder: Path) -> bool:
 
 
 def _parser() -> ToolArguments:
-    from mudd_core.interop import systems
-
     p = ToolArguments("export", _TEXT, fields="data.cache_dir=DIR", run="--workdir")
     p.add_argument(
         "--workdir", metavar="DIR", help="work directory of the run; its newest checkpoint is exported"

@@ -12,9 +12,11 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.python_arguments import python_errors
 from mudd_core.base.show.tables import html_table
 from mudd_core.config.suggest import nearest
+from mudd_core.interop import systems
 from mudd_core.run.opened.run import Run, folder_named_by
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.tools.export_weights.command import export_run
+from mudd_core.tools.export_weights.folder import OWN
 
 Form = Literal["merged", "adapter", "gguf", "gguf_adapter"]
 Type = Literal["f32", "f16", "bf16", "q8_0"]
@@ -93,7 +95,8 @@ def export(
     Raise UserError for a folder that exists, and for a form that the run or the program does not support. Raise
     RuntimeError if the logits differ.
     """
-    _require_one_of("form", form, get_args(Form))
+    programs = (*systems(), OWN)
+    _require_one_of("form", form, get_args(Form), f'; type system="{form}"' if form in programs else "")
     _require_one_of("type", type, get_args(Type))
     for name, value in (("force", force), ("trust_code", trust_code)):
         require_flag("export", name, value)
@@ -114,9 +117,9 @@ def export(
     return Exported(Path(folder), outcome.system, outcome.step, outcome.text, outcome.loading)
 
 
-def _require_one_of(name: str, value: str | None, known: tuple[str, ...]) -> None:
+def _require_one_of(name: str, value: str | None, known: tuple[str, ...], hint: str = "") -> None:
     if value is not None and value not in known:
-        hint = nearest(value, known) if isinstance(value, str) else ""
+        hint = hint or (nearest(value, known) if isinstance(value, str) else "")
         raise UserError(f"[export] {name}: expected {', '.join(known)} or None, got {value!r}{hint}")
 
 
