@@ -136,9 +136,22 @@ class Run(Hinted):
             return {}
         return {step: folder.step_folder(step) for step in Checkpoints(folder).steps()}
 
+    # jedi completes the keywords of this overload; it does not read Unpack.
     @overload
     def generate(
-        self, prompt: str = "", *, stream: Literal[False] = False, **settings: Unpack[Sampling]
+        self,
+        prompt: str = "",
+        *,
+        stream: Literal[False] = False,
+        max_tokens: int | None = None,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        seed: int | None = None,
+        window: str | None = None,
+        bos: bool | None = None,
+        special_tokens: bool | None = None,
+        write: Callable[[str], None] = ...,
     ) -> str: ...
     @overload
     def generate(
