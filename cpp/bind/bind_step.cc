@@ -76,10 +76,11 @@ StepReport run_batcher(TrainStep& s, bind::PySource& batcher, int64_t step, int6
 struct Column {
   Tensor from;
   ValueId to;
+  int64_t rows;  // of a sample
   py::object hold;
 };
 
-// Return one array for every input of the graph, [batch_size, T] each.
+// Return one array for every input of the graph, [batch_size, T] or [batch_size, T, K] each.
 std::vector<Column> columns_of(Executor& e, const py::dict& arrays, int64_t batch_size) {
   std::vector<Column> columns;
   for (const auto& [key, array] : arrays) {
@@ -87,15 +88,19 @@ std::vector<Column> columns_of(Executor& e, const py::dict& arrays, int64_t batc
     Column c;
     c.to = e.input(name);
     check(c.to != kAbsent, "train_step", "batch: the graph has no input '", name, "'");
+    const TensorSpec& wanted = e.graph().values()[c.to].spec;
     const std::vector<int64_t> shape = bind::shape_of(array, "train_step", name.c_str());
-    const int64_t length = e.value(c.to).cols;
-    check(shape.size() == 2, "train_step", name, ": expected [B, T], got ", shape.size(), " axes");
+    check(shape.size() == wanted.shape.size(), "train_step", name, ": expected ",
+          wanted.shape.size() == 2 ? "[B, T]" : "[B, T, K]", ", got ", shape.size(), " axes");
     check(shape[0] == batch_size, "train_step", name, ": expected ", batch_size, " samples, got ", shape[0],
           " in [", shape[0], ", ", shape[1], "]; a batch is [train.batch_size, train.seq_len]");
-    check(shape[1] == length, "train_step", name, ": expected ", length, " positions, got ", shape[1], " in [",
-          shape[0], ", ", shape[1], "]; a batch is [train.batch_size, train.seq_len]");
+    check(shape[1] == wanted.shape[1], "train_step", name, ": expected ", wanted.shape[1], " positions, got ",
+          shape[1], " in [", shape[0], ", ", shape[1], "]; a batch is [train.batch_size, train.seq_len]");
+    check(shape.back() == wanted.shape.back(), "train_step", name, ": expected ", wanted.shape.back(),
+          " values at a position, got ", shape.back());
+    c.rows = shape.size() == 2 ? 1 : shape[1];
     c.from =
-        bind::tensor(py::reinterpret_borrow<py::object>(array), DType::i32, "train_step", name.c_str(), &c.hold);
+        bind::tensor(py::reinterpret_borrow<py::object>(array), wanted.dtype, "train_step", name.c_str(), &c.hold);
     columns.push_back(std::move(c));
   }
   check(columns.size() >= 2, "train_step", "batch: expected inputs and targets, got ", columns.size(), " arrays");
@@ -114,9 +119,11 @@ StepReport run_arrays(TrainStep& s, const py::dict& arrays, int64_t step, int64_
       [&](const RunSamples& samples, Executor& e) {
         for (const Column& c : columns) {
           const Tensor to = e.value(c.to);
+          const int64_t item = size_of(to.dtype), first = samples.in_batch * c.rows;
           for (int64_t r = 0; r < to.rows; ++r)
-            std::memcpy(to.i32() + r * to.stride, c.from.i32() + (samples.in_batch + r) * c.from.stride,
-                        to.cols * 4);
+            std::memcpy(static_cast<std::byte*>(to.data) + r * to.stride * item,
+                        static_cast<const std::byte*>(c.from.data) + (first + r) * c.from.stride * item,
+                        to.cols * item);
         }
       },
       step_limits(limits), flags);

@@ -1,4 +1,4 @@
-// Runs cross_entropy alone, like an executor: loss, counts and gradients of a case.
+// Runs cross_entropy or teacher_loss alone, like an executor: loss, counts and gradients of a case.
 #pragma once
 
 #include <algorithm>
@@ -19,6 +19,8 @@ struct Case {
   bool training = true, parameter = true;
   DType compute = DType::f32;
   bool hidden_learns = true, head_learns = true;
+  int64_t kept = 0;  // tokens of the teacher of teacher_loss; 0: cross_entropy
+  double weight = 0.5;
 
   int64_t rows() const { return samples * positions; }
 };
@@ -26,7 +28,9 @@ struct Case {
 struct Numbers {
   std::vector<float> h, head;
   std::vector<int32_t> targets;
-  std::vector<float> bias = {};  // empty: none
+  std::vector<float> bias = {};   // empty: none
+  std::vector<int32_t> ids = {};  // of teacher_loss, [rows, kept]
+  std::vector<float> log_probs = {};
 };
 
 // Every fifth target or so is ignored.
@@ -42,7 +46,7 @@ inline Numbers numbers_of(const Case& c, float scale = 1.0f) {
 
 struct Result {
   std::vector<double> loss, count;
-  std::vector<float> guessed;           // [B, 2]
+  std::vector<float> guessed, teacher;  // [B, 2]
   std::vector<float> dh, dhead, dbias;  // zeros if not requested
 };
 
@@ -59,17 +63,27 @@ inline Result run(const Case& c, Numbers n, const Options& o = {}) {
   const Shards shards = Shards::cut(c.samples, c.shards);
   Attributes a;
   a.values["chunk_bytes"] = c.chunk_bytes;
-  const auto node = make_node("cross_entropy", a);
+  if (c.kept) a.values["weight"] = c.weight;
+  const auto node = make_node(c.kept ? "teacher_loss" : "cross_entropy", a);
   std::vector<TensorSpec> specs{{{c.samples, c.positions, c.d}, DType::f32},
                                 {{c.vocabulary, c.d}, DType::f32},
                                 {{c.samples, c.positions}, DType::i32}};
+  if (c.kept) {
+    specs.push_back({{c.samples, c.positions, c.kept}, DType::i32});
+    specs.push_back({{c.samples, c.positions, c.kept}, DType::f32});
+  }
   const bool biased = !n.bias.empty();
+  const size_t bias = specs.size(), inputs = bias + 1;
   if (biased) specs.push_back({{c.vocabulary}, DType::f32});
   Inference needs;
   for (const TensorSpec& s : specs) needs.inputs_.push_back(&s);
-  needs.parameter_ = {false, c.parameter, false, false};
-  needs.gathered_ = {false, false, false, false};
-  needs.wants_ = {c.hidden_learns, c.head_learns, false, biased};
+  needs.parameter_.assign(inputs, 0);
+  needs.parameter_[1] = c.parameter;
+  needs.gathered_.assign(inputs, 0);
+  needs.wants_.assign(inputs, 0);
+  needs.wants_[0] = c.hidden_learns;
+  needs.wants_[1] = c.head_learns;
+  needs.wants_[bias] = biased;
   needs.training_ = c.training;
   needs.shards_ = &shards;
   needs.compute_ = c.compute;
@@ -79,6 +93,7 @@ inline Result run(const Case& c, Numbers n, const Options& o = {}) {
   result.loss.assign(shards.count(), -1);
   result.count.assign(shards.count(), -1);
   result.guessed.assign(2 * c.samples, -1);
+  if (c.kept) result.teacher.assign(2 * c.samples, -1);
   result.dh = o.dh_before.empty() ? std::vector<float>(c.rows() * c.d, 1e30f) : o.dh_before;
   result.dhead.assign(c.vocabulary * c.d, 1e30f);
   result.dbias.assign(n.bias.size(), 1e30f);
@@ -97,22 +112,28 @@ inline Result run(const Case& c, Numbers n, const Options& o = {}) {
   Run r;
   r.in_ = {Tensor{n.h.data(), c.rows(), c.d, c.d}, Tensor{n.head.data(), c.vocabulary, c.d, c.d},
            Tensor{n.targets.data(), c.samples, c.positions, c.positions, DType::i32}};
+  if (c.kept) {
+    r.in_.push_back(Tensor{n.ids.data(), c.rows(), c.kept, c.kept, DType::i32});
+    r.in_.push_back(Tensor{n.log_probs.data(), c.rows(), c.kept, c.kept});
+  }
   if (biased) r.in_.push_back(Tensor{n.bias.data(), 1, c.vocabulary, c.vocabulary});
   const int64_t s = shards.count();
   r.out_ = {Tensor{result.loss.data(), 1, s, s, DType::f64}, Tensor{result.count.data(), 1, s, s, DType::f64},
-            Tensor{result.guessed.data(), c.samples, 2, 2}};
+            Tensor{result.guessed.data(), c.samples, 2, 2}, Tensor{result.teacher.data(), c.samples, 2, 2}};
   r.scratch_ = scratch.data();
-  r.packed_plain_ = {nullptr, c.parameter ? plain.data() : nullptr, nullptr, nullptr};
-  r.packed_transposed_ = {nullptr, c.parameter ? transposed.data() : nullptr, nullptr, nullptr};
+  r.packed_plain_.assign(inputs, nullptr);
+  r.packed_transposed_.assign(inputs, nullptr);
+  if (c.parameter) r.packed_plain_[1] = plain.data(), r.packed_transposed_[1] = transposed.data();
   r.shards_ = &shards;
   r.step_ = &step;
   CHECK(node->computes_in_backward() == c.training);
   if (!node->computes_in_backward()) node->forward(r);
   std::fill(scratch.begin(), scratch.end(), std::byte{0x7f});
-  r.dout_ = {dloss.empty() ? Tensor{} : Tensor{dloss.data(), 1, s, s, DType::f64}, Tensor{}, Tensor{}};
-  r.din_.assign(4, Tensor{});
-  r.accumulate_ = {!o.dh_before.empty(), 0, 0, 0};
-  r.sink_.assign(4, GradSink{});
+  r.dout_ = {dloss.empty() ? Tensor{} : Tensor{dloss.data(), 1, s, s, DType::f64}, Tensor{}, Tensor{}, Tensor{}};
+  r.din_.assign(inputs, Tensor{});
+  r.accumulate_.assign(inputs, 0);
+  r.accumulate_[0] = !o.dh_before.empty();
+  r.sink_.assign(inputs, GradSink{});
   std::vector<bf16> narrow;
   for (float x : result.dh) narrow.push_back(to_bf16(x));
   if (c.hidden_learns)
@@ -121,7 +142,7 @@ inline Result run(const Case& c, Numbers n, const Options& o = {}) {
   else result.dh.assign(result.dh.size(), 0);
   if (c.head_learns) r.sink_[1].out = result.dhead.data();
   else result.dhead.assign(result.dhead.size(), 0);
-  if (biased) r.sink_[3].out = result.dbias.data();
+  if (biased) r.sink_[bias].out = result.dbias.data();
   for (const float* add : o.adds) r.sink_[1].add[r.sink_[1].n_add++] = add;
   if (o.in_place) {
     std::copy_n(o.adds.back(), result.dhead.size(), result.dhead.data());
@@ -142,7 +163,8 @@ using test::same_bits;
 
 inline bool same_bits(const Result& a, const Result& b) {
   return same_bits(a.loss, b.loss) && same_bits(a.count, b.count) && same_bits(a.guessed, b.guessed) &&
-         same_bits(a.dh, b.dh) && same_bits(a.dhead, b.dhead) && same_bits(a.dbias, b.dbias);
+         same_bits(a.teacher, b.teacher) && same_bits(a.dh, b.dh) && same_bits(a.dhead, b.dhead) &&
+         same_bits(a.dbias, b.dbias);
 }
 
 }  // namespace mudd::test::loss

@@ -70,6 +70,17 @@ def cross_entropy(draw: Draw) -> Call:
     return [h, draw.array(vocabulary, width, scale=0.3), targets, bias], {"chunk_bytes": chunk}
 
 
+def teacher_loss(draw: Draw) -> Call:
+    inputs, options = cross_entropy(draw)
+    h, head, targets, bias = inputs
+    assert targets is not None and head is not None
+    kept = 1 + draw.below(min(9, len(head) - 1))
+    rows = [np.sort(np.argsort(draw.array(len(head)), kind="stable")[:kept]) for _ in range(targets.size)]
+    ids = np.array(rows, np.int32).reshape(*targets.shape, kept)
+    log_probs = draw.array(*ids.shape) - np.float32(np.log(2 * len(head)))
+    return [h, head, targets, ids, log_probs, bias], {**options, "weight": draw.pick((0.5, 1.0))}
+
+
 def depth_mix(draw: Draw) -> Call:
     streams, sources, width = draw.pick((1, 2, 3, 4)), draw.pick((1, 2, 3, 9, 17)), draw.size()
     first = tokens(draw, width)
@@ -247,5 +258,6 @@ OPS: dict[str, Callable[[Draw], Call]] = {
     for made in (
         *(activation, adamw, add, attention, cross_entropy, depth_mix, dropout, embedding, glu, grouped_gemm),
         *(layer_norm, linear, lion, lora, moe_balance, moe_route, pattention, rms_norm, rope, sgd),
+        teacher_loss,
     )
 }

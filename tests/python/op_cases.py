@@ -15,6 +15,7 @@ from reference import numpy_attention, numpy_dropout
 from reference import numpy_ops as ref
 from reference.torch_muddformer import depth_mix
 from slots_cases import slots_cases
+from teacher_cases import teacher_cases
 from update_cases import update_cases
 
 ACTIVATIONS = ["silu", "gelu_tanh", "gelu_erf", "relu", "squared_relu"]
@@ -280,6 +281,7 @@ def cases() -> list[Case]:
         loss_case(False),
         loss_case(True),
         biased_loss_case(),
+        *teacher_cases(),
         *slots_cases(),
         mix_case(False),
         mix_case(True),

@@ -13,7 +13,7 @@ from mudd_core.graph.tape import Tensor
 T = TypeVar("T", bound=Like)
 Given = Array | Tensor
 
-__all__: list[str] = ['custom', 'activation', 'activation_backward', 'add', 'add_backward', 'attention', 'attention_backward', 'cross_entropy', 'cross_entropy_backward', 'depth_mix', 'depth_mix_backward', 'dropout', 'dropout_backward', 'embedding', 'embedding_backward', 'glu', 'glu_backward', 'grouped_gemm', 'grouped_gemm_backward', 'layer_norm', 'layer_norm_backward', 'linear', 'linear_backward', 'lora', 'lora_backward', 'moe_balance', 'moe_balance_backward', 'moe_route', 'moe_route_backward', 'pattention', 'pattention_backward', 'rms_norm', 'rms_norm_backward', 'rope', 'rope_backward', 'adamw', 'adamw_backward', 'lion', 'lion_backward', 'sgd', 'sgd_backward']
+__all__: list[str] = ['custom', 'activation', 'activation_backward', 'add', 'add_backward', 'attention', 'attention_backward', 'cross_entropy', 'cross_entropy_backward', 'depth_mix', 'depth_mix_backward', 'dropout', 'dropout_backward', 'embedding', 'embedding_backward', 'glu', 'glu_backward', 'grouped_gemm', 'grouped_gemm_backward', 'layer_norm', 'layer_norm_backward', 'linear', 'linear_backward', 'lora', 'lora_backward', 'moe_balance', 'moe_balance_backward', 'moe_route', 'moe_route_backward', 'pattention', 'pattention_backward', 'rms_norm', 'rms_norm_backward', 'rope', 'rope_backward', 'teacher_loss', 'teacher_loss_backward', 'adamw', 'adamw_backward', 'lion', 'lion_backward', 'sgd', 'sgd_backward']
 
 @overload
 def custom(forward: Callable[..., Array], backward: Callable[..., Array | Sequence[Array | None]], *inputs: Array) -> Float32:
@@ -396,6 +396,28 @@ def rope(x: T, positions: Like | None = None, *, n_head: int = 0, base: float = 
 
 def rope_backward(dy: Given, x: Given, positions: Given | None = None, *, n_head: int = 0, base: float = 10000.0, scaling: str = 'none', factor: float = 1.0, low_freq: float = 1.0, high_freq: float = 4.0, original: int = 8192, fraction: float = 1.0, max_positions: int = 0) -> tuple[Float32, None]:
     """Gradients (dx, None) of rope; None for absent inputs."""
+
+@overload
+def teacher_loss(h: Array, head: Array, targets: Array, ids: Array, log_probs: Array, bias: Array | None = None, *, weight: float = 0.5, chunk_bytes: int = 16777216) -> tuple[Float64, Float64, Float32, Float32]:
+    """(1 - weight) cross entropy + weight KL(teacher || student): (loss float64 [S], counted, guessed, teacher).
+
+    h, head, targets, bias, and the first three results: as in cross_entropy. ids int32 [B, T, K]: the tokens that a teacher
+    kept at each target, ascending, K < V. log_probs [B, T, K]: the logarithms of their probabilities. The KL is over these
+    tokens and one bucket for all others. teacher float32 [B, 2] has two sums for each sample: the KL in nats, and the
+    number of targets at which both models have the same likeliest token.
+
+    Options:
+        weight: weight of the KL; the cross entropy has the rest. Values: a number in [0, 1].
+        chunk_bytes: bytes of logits that exist at once. Values: at least 1."""
+@overload
+def teacher_loss(h: Given, head: Given, targets: Given, ids: Given, log_probs: Given, bias: Given | None = None, *, weight: float = 0.5, chunk_bytes: int = 16777216) -> tuple[Tensor, Tensor, Tensor, Tensor]: ...
+@overload
+def teacher_loss(h: T, head: T, targets: Like, ids: Like, log_probs: T, bias: T | None = None, *, weight: float = 0.5, chunk_bytes: int = 16777216) -> tuple[T, T, T, T]: ...
+
+def teacher_loss_backward(dloss: Given | None | tuple[Given | None, ...], h: Given, head: Given, targets: Given, ids: Given, log_probs: Given, bias: Given | None = None, *, weight: float = 0.5, chunk_bytes: int = 16777216) -> tuple[Float32, Float32, None, None, Float32, Float32 | None]:
+    """Gradients (dh, dhead, None, None, dlog_probs, dbias) of teacher_loss; None for absent inputs.
+
+    Of the summed loss, scaled per shard by dloss (None: 1)."""
 
 @overload
 def adamw(w: Array, gradient: Array, first: Array, second: Array, *, lr: float = 0.001, beta1: float = 0.9, beta2: float = 0.95, eps: float = 1e-08, decay: float = 0.0, step: int = 1) -> tuple[Float32, Float32, Float32]:

@@ -32,21 +32,22 @@ int64_t largest_shard(const Shards& shards, int64_t rows) {
 CrossEntropy::CrossEntropy(const Attributes& a) : budget_(a.integer("chunk_bytes")) {}
 
 void CrossEntropy::infer(Inference& io) {
-  check(io.has_input(kH) && io.has_input(kHead) && io.has_input(kTargets), "cross_entropy",
+  check(io.has_input(kH) && io.has_input(kHead) && io.has_input(kTargets), op(),
         "inputs: expected h, head and targets");
   const TensorSpec &h = io.input(kH), &head = io.input(kHead), &targets = io.input(kTargets);
-  check(is_real(h) && h.shape.size() >= 2, "cross_entropy", "h: expected f32[B, T, D], got ", h.text());
-  check(head.dtype == DType::f32 && head.shape.size() == 2 && head.cols() == h.cols() && head.rows() > 0,
-        "cross_entropy", "head: expected f32[V, ", h.cols(), "], got ", head.text());
+  check(is_real(h) && h.shape.size() >= 2, op(), "h: expected f32[B, T, D], got ", h.text());
+  check(head.dtype == DType::f32 && head.shape.size() == 2 && head.cols() == h.cols() && head.rows() > 0, op(),
+        "head: expected f32[V, ", h.cols(), "], got ", head.text());
   const TensorSpec wanted{{h.shape.begin(), h.shape.end() - 1}, DType::i32};
-  check(targets.dtype == DType::i32 && targets.shape == wanted.shape, "cross_entropy", "targets: expected ",
-        wanted.text(), ", got ", targets.text());
-  const TensorSpec& bias = io.input(kBias);
-  check(!io.has_input(kBias) || (bias.dtype == DType::f32 && bias.shape == std::vector<int64_t>{head.rows()}),
-        "cross_entropy", "bias: expected f32[", head.rows(), "], got ", bias.text());
+  check(targets.dtype == DType::i32 && targets.shape == wanted.shape, op(), "targets: expected ", wanted.text(),
+        ", got ", targets.text());
+  const TensorSpec& bias = io.input(bias_input());
+  check(
+      !io.has_input(bias_input()) || (bias.dtype == DType::f32 && bias.shape == std::vector<int64_t>{head.rows()}),
+      op(), "bias: expected f32[", head.rows(), "], got ", bias.text());
   const int shards = io.shards().count();
-  check((shards & (shards - 1)) == 0 && shards <= kMaxShards, "cross_entropy",
-        "shards: expected a power of two up to ", kMaxShards, ", got ", shards);
+  check((shards & (shards - 1)) == 0 && shards <= kMaxShards, op(), "shards: expected a power of two up to ",
+        kMaxShards, ", got ", shards);
   io.output({{shards}, DType::f64});
   io.output({{shards}, DType::f64});
   io.output({{targets.rows(), 2}, DType::f32});
@@ -54,7 +55,7 @@ void CrossEntropy::infer(Inference& io) {
   compute_ = io.compute();
   wants_h_ = io.wants_gradient(kH);
   wants_head_ = io.wants_gradient(kHead);
-  wants_bias_ = io.wants_gradient(kBias);
+  wants_bias_ = io.wants_gradient(bias_input());
   const int64_t rows = h.rows();
   packs_ = io.packs_when_used(kHead, rows);
   if (!packs_) io.pack(kHead, Pack::transposed);
@@ -99,6 +100,7 @@ CrossEntropy::Layout CrossEntropy::layout(std::byte* base, int64_t rows, int64_t
     s.waiting = pieces.take<float>(levels(shards) * vocabulary * d);
   }
   if (backward && wants_bias_) s.bias_sums = pieces.take<float>(shards * vocabulary);
+  s.further = pieces.bytes(further_bytes(rows, s.logit_rows));
   s.bytes = pieces.used();
   return s;
 }

@@ -88,8 +88,8 @@ CrossEntropy::HeadGradient::HeadGradient(const CrossEntropy& op, const Run& run,
   if (chunk.last) {
     shard_tree::each_waiting(group, groups, [&](int level) { add[n_add++] = w.s.waiting + level * size; });
     if (last_group) {
-      check(n_add + sink.n_add <= kMaxAdds, "cross_entropy", "head: expected at most ", kMaxAdds,
-            " sums to add, got ", n_add + sink.n_add);
+      check(n_add + sink.n_add <= kMaxAdds, op.op(), "head: expected at most ", kMaxAdds, " sums to add, got ",
+            n_add + sink.n_add);
       for (int a = 0; a < sink.n_add; ++a) add[n_add++] = sink.add[a];
     }
   }
@@ -126,7 +126,7 @@ void CrossEntropy::chunk_gradients(const Run& run, const Work& w, const Chunk& c
   else weight_gradient(head.block);
 }
 
-void CrossEntropy::clear_bias(const Run& run, const Work& w) {
+void CrossEntropy::clear_bias(const Run& run, const Work& w) const {
   std::fill_n(w.s.bias_sums, run.shards().count() * w.vocabulary, 0.0f);
 }
 
@@ -145,8 +145,8 @@ void CrossEntropy::bias_gradient(const Work& w, const Chunk& chunk) {
 }
 
 // Sum the tree over shards, then the adds of the sink.
-void CrossEntropy::finish_bias(const Run& run, const Work& w) {
-  const GradSink& sink = run.sink(kBias);
+void CrossEntropy::finish_bias(const Run& run, const Work& w) const {
+  const GradSink& sink = run.sink(bias_input());
   const int shards = run.shards().count();
   over_columns(w.vocabulary, [&](int64_t begin, int64_t end) {
     shard_tree::pairs(shards, [&](int left, int right) {

@@ -1,5 +1,5 @@
 // The node of cross_entropy: its memory plan (cross_entropy.cc), its two passes (passes.cc) and the gradients
-// of a chunk (gradients.cc). Private to this folder.
+// of a chunk (gradients.cc). For this folder and teacher_loss, which derives from it.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@ class CrossEntropy : public Node {
   const char* op() const override { return "cross_entropy"; }
   bool native_bf16() const override { return true; }
   bool keeps_f32(int) const override { return true; }  // counts, which must be exact
-  bool weight_like(int i) const override { return i == kHead || i == kBias; }
+  bool weight_like(int i) const override { return i == kHead || i == bias_input(); }
   bool reads_stored(int i) const override { return i == kHead; }
   bool computes_in_backward() const override { return training_ && (wants_h_ || wants_head_ || wants_bias_); }
 
@@ -27,8 +27,8 @@ class CrossEntropy : public Node {
   void forward(const Run& run) override;
   void backward(const Run& run) override;
 
- private:
-  enum Input { kH, kHead, kTargets, kBias };
+ protected:
+  enum Input { kH, kHead, kTargets };
 
   // Rows [begin, end) of a chunk, counted without ignored targets, and their shards.
   struct Chunk {
@@ -52,6 +52,7 @@ class CrossEntropy : public Node {
     RowSoftmax* stats = nullptr;
     int32_t *targets = nullptr, *rows = nullptr;  // and their rows in h
     int64_t* shard_begin = nullptr;               // shards + 1
+    std::byte* further = nullptr;                 // further_bytes() of a derived op
   };
   // The rows of a chunk in h and its gradient: consecutive from `first`, or listed in `list`.
   struct Place {
@@ -69,6 +70,22 @@ class CrossEntropy : public Node {
     Place place(const Chunk& chunk) const;
   };
 
+  // Hooks of an op that derives from this one (teacher_loss).
+  virtual int bias_input() const { return kTargets + 1; }  // the number of that input, the last one
+  // Return the scratch bytes that it needs for `rows` rows, of which `at_once` have logits at the same time.
+  virtual int64_t further_bytes(int64_t /*rows*/, int64_t /*at_once*/) const { return 0; }
+  // Compute the statistics of row r from its logits; with `weight` the logits become weighted dlogits.
+  virtual void row_softmax(const Run& run, const Work& w, int64_t r, float* row, const float* weight) const;
+  // Return the loss of row r in nats.
+  virtual double row_loss(const Work& w, int64_t r) const;
+  // Write further outputs.
+  virtual void finish(const Run& /*run*/, const Work& /*w*/) const {}
+  // Check further inputs in the rows with targets, and prepare their gradients in a backward pass.
+  virtual void start(const Run& /*run*/, const Work& /*w*/, bool /*backward*/) const {}
+
+  const CrossEntropyKernels* kernels_ = nullptr;
+
+ private:
   Layout layout(std::byte* base, int64_t rows, int64_t vocabulary, int64_t d, int shards, bool backward) const;
   // The V x D sums that wait at the same time: log2 of the groups, and one for the last group if it is split.
   int levels(int shards) const;
@@ -77,15 +94,15 @@ class CrossEntropy : public Node {
   int64_t stripe_rows(int64_t vocabulary, int64_t d) const;
 
   Work work(const Run& run, bool backward) const;
-  static void collect_targets(const Run& run, Work* w);
+  void collect_targets(const Run& run, Work* w) const;
   // Set the flops for this many rows with targets and weights of the head, before the first pass.
   void count_flops(int64_t rows, int64_t weights);
   template <class Body>
   void over_stripes(const Run& run, const Work& w, Pack how, Body body) const;
   void logits(const Run& run, const Work& w, const Chunk& chunk) const;
-  void softmax(const Work& w, const Chunk& chunk, const Run* run, bf16* narrowed = nullptr) const;
+  void softmax(const Run& run, const Work& w, const Chunk& chunk, bool backward, bf16* narrowed = nullptr) const;
   void make_dlogits(const Run& run, const Work& w, const Chunk& chunk) const;
-  static void sum_losses(const Run& run, const Work& w);
+  void sum_losses(const Run& run, const Work& w) const;
   static void count_guessed(const Run& run, const Work& w);
 
   // The GEMM for a chunk's part of the head gradient.
@@ -101,9 +118,9 @@ class CrossEntropy : public Node {
   void hidden_gradient(const Run& run, const Work& w, const Chunk& chunk, const GradBlock* beside) const;
   static void deal_hidden(const Run& run, const Work& w, const Chunk& chunk);
   static void clear_uncounted(const Run& run, const Work& w);
-  static void clear_bias(const Run& run, const Work& w);
+  void clear_bias(const Run& run, const Work& w) const;
   static void bias_gradient(const Work& w, const Chunk& chunk);
-  static void finish_bias(const Run& run, const Work& w);
+  void finish_bias(const Run& run, const Work& w) const;
 
   int64_t budget_;
   DType compute_ = DType::f32;  // of the GEMMs; logits and their gradients are fp32
@@ -112,7 +129,6 @@ class CrossEntropy : public Node {
   int64_t most_rows_ = 0;       // of a shard
   int64_t stripe_ = 0;          // rows of the head that are packed at a time
   bool training_ = false, wants_h_ = false, wants_head_ = false, wants_bias_ = false, packs_ = true;
-  const CrossEntropyKernels* kernels_ = nullptr;
 };
 
 // Call body(begin, end, gemm) for the stripes of the head, or once if the store keeps the packed copy: `gemm`
@@ -121,7 +137,7 @@ template <class Body>
 void CrossEntropy::over_stripes(const Run& run, const Work& w, Pack how, Body body) const {
   GemmBlock gemm;
   gemm.compute = compute_;
-  const RightOperand head("cross_entropy", run, kHead, how, packs_ ? w.s.packed : nullptr);
+  const RightOperand head(op(), run, kHead, how, packs_ ? w.s.packed : nullptr);
   head.put(&gemm);
   if (head.kept) return body(int64_t{0}, w.vocabulary, gemm);
   for (int64_t begin = 0; begin < w.vocabulary; begin += stripe_) {

@@ -9,7 +9,7 @@
 namespace mudd {
 
 // Collect the rows with targets; from here on, rows are indices into this list.
-void CrossEntropy::collect_targets(const Run& run, Work* w) {
+void CrossEntropy::collect_targets(const Run& run, Work* w) const {
   const Tensor& in = run.in(kTargets);
   const Shards& shards = run.shards();
   for (int s = 0; s < shards.count(); ++s) {
@@ -18,8 +18,8 @@ void CrossEntropy::collect_targets(const Run& run, Work* w) {
       const int64_t sample = r / in.cols, t = r % in.cols;
       const int32_t target = in.i32()[sample * in.stride + t];
       if (target >= w->vocabulary)
-        fail("cross_entropy", "targets: expected values below ", w->vocabulary, ", got ", target, " at [", sample,
-             ", ", t, "]");
+        fail(op(), "targets: expected values below ", w->vocabulary, ", got ", target, " at [", sample, ", ", t,
+             "]");
       if (target < 0) continue;
       w->s.targets[w->counted] = target;
       w->s.rows[w->counted++] = static_cast<int32_t>(r);
@@ -39,7 +39,7 @@ CrossEntropy::Work CrossEntropy::work(const Run& run, bool backward) const {
   Work w;
   w.h = run.in(kH);
   w.head = run.in(kHead);
-  if (run.has_in(kBias)) w.bias = run.in(kBias).f32();
+  if (run.has_in(bias_input())) w.bias = run.in(bias_input()).f32();
   w.rows = w.h.rows;
   w.vocabulary = w.head.rows;
   w.d = w.head.cols;
@@ -64,23 +64,35 @@ void CrossEntropy::logits(const Run& run, const Work& w, const Chunk& chunk) con
   });
 }
 
-// Compute row statistics of the chunk; with `run` the logits also become weighted dlogits, which `narrowed`
-// gets in bf16.
-void CrossEntropy::softmax(const Work& w, const Chunk& chunk, const Run* run, bf16* narrowed) const {
+void CrossEntropy::row_softmax(const Run&, const Work& w, int64_t r, float* row, const float* weight) const {
+  const int32_t* target = w.s.targets + r;
+  if (weight) kernels_->bwd(1, w.vocabulary, row, w.vocabulary, target, *weight, w.s.stats + r);
+  else kernels_->fwd(1, w.vocabulary, row, w.vocabulary, target, w.s.stats + r);
+}
+
+double CrossEntropy::row_loss(const Work& w, int64_t r) const {
+  const RowSoftmax& row = w.s.stats[r];
+  return math::log(row.sum) + (static_cast<double>(row.max) - static_cast<double>(row.target));
+}
+
+// Compute row statistics of the chunk; in a backward pass the logits also become weighted dlogits, which
+// `narrowed` gets in bf16.
+void CrossEntropy::softmax(const Run& run, const Work& w, const Chunk& chunk, bool backward,
+                           bf16* narrowed) const {
   constexpr int64_t kRows = 4;
   parallel_for((chunk.rows() + kRows - 1) / kRows, [&](int64_t task, int) {
     const int64_t end = std::min(chunk.begin + (task + 1) * kRows, chunk.end);
     for (int64_t r = chunk.begin + task * kRows; r < end; ++r) {
       float* row = w.s.logits + (r - chunk.begin) * w.vocabulary;
-      if (!run) {
-        kernels_->fwd(1, w.vocabulary, row, w.vocabulary, w.s.targets + r, w.s.stats + r);
+      if (!backward) {
+        row_softmax(run, w, r, row, nullptr);
         continue;
       }
       int s = chunk.first_shard;
       while (r >= w.s.shard_begin[s + 1]) ++s;
-      const float weight = static_cast<float>(run->dout(0) ? static_cast<const double*>(run->dout(0).data)[s]
-                                                           : run->step().loss_scale);
-      kernels_->bwd(1, w.vocabulary, row, w.vocabulary, w.s.targets + r, weight, w.s.stats + r);
+      const float weight = static_cast<float>(run.dout(0) ? static_cast<const double*>(run.dout(0).data)[s]
+                                                          : run.step().loss_scale);
+      row_softmax(run, w, r, row, &weight);
       if (narrowed) convert_kernels().narrow(w.vocabulary, row, narrowed + (r - chunk.begin) * w.vocabulary);
     }
   });
@@ -94,23 +106,21 @@ void CrossEntropy::make_dlogits(const Run& run, const Work& w, const Chunk& chun
     part.begin = begin;
     part.end = begin = std::min(begin + std::max<int64_t>(1, w.s.logit_rows), chunk.end);
     logits(run, w, part);
-    softmax(w, part, &run, w.s.dlogits ? w.s.dlogits + (part.begin - chunk.begin) * w.vocabulary : nullptr);
-    if (run.wants(kBias)) bias_gradient(w, part);
+    softmax(run, w, part, true, w.s.dlogits ? w.s.dlogits + (part.begin - chunk.begin) * w.vocabulary : nullptr);
+    if (run.wants(bias_input())) bias_gradient(w, part);
   }
 }
 
-void CrossEntropy::sum_losses(const Run& run, const Work& w) {
+void CrossEntropy::sum_losses(const Run& run, const Work& w) const {
   for (int s = 0; s < run.shards().count(); ++s) {
     const int64_t begin = w.s.shard_begin[s], end = w.s.shard_begin[s + 1];
     double loss = 0;
-    for (int64_t r = begin; r < end; ++r) {
-      const RowSoftmax& row = w.s.stats[r];
-      loss += math::log(row.sum) + (static_cast<double>(row.max) - static_cast<double>(row.target));
-    }
+    for (int64_t r = begin; r < end; ++r) loss += row_loss(w, r);
     static_cast<double*>(run.out(0).data)[s] = loss;
     static_cast<double*>(run.out(1).data)[s] = static_cast<double>(end - begin);
   }
   count_guessed(run, w);
+  finish(run, w);
 }
 
 void CrossEntropy::count_guessed(const Run& run, const Work& w) {
@@ -134,21 +144,23 @@ void CrossEntropy::count_flops(int64_t rows, int64_t weights) {
 
 void CrossEntropy::forward(const Run& run) {
   const Work w = work(run, false);
+  start(run, w, false);
   count_flops(w.counted, w.vocabulary * w.d);
   const int64_t step = w.s.chunk_rows;
   for (int64_t begin = 0; begin < w.counted; begin += step) {
     const Chunk chunk{begin, std::min(begin + step, w.counted), 0, 0, true, true};
     logits(run, w, chunk);
-    softmax(w, chunk, nullptr);
+    softmax(run, w, chunk, false);
   }
   sum_losses(run, w);
 }
 
 void CrossEntropy::backward(const Run& run) {
   const Work w = work(run, true);
+  start(run, w, true);
   count_flops(w.counted, w.vocabulary * w.d);
   const int shards = run.shards().count();
-  if (run.wants(kBias)) clear_bias(run, w);
+  if (run.wants(bias_input())) clear_bias(run, w);
   if (run.wants(kH)) clear_uncounted(run, w);
   const int group = wants_head_ ? cut_.group : shards;  // without sums over rows chunks ignore shard borders
   for (int s = 0; s < shards; s += group) {
@@ -163,7 +175,7 @@ void CrossEntropy::backward(const Run& run) {
       at = stop;
     } while (at < end);
   }
-  if (run.wants(kBias)) finish_bias(run, w);
+  if (run.wants(bias_input())) finish_bias(run, w);
   if (computes_in_backward()) sum_losses(run, w);
 }
 
