@@ -87,8 +87,8 @@ py::typing::Tuple<py::float_, py::float_, py::float_> step_flops(const Executor&
   double computed = 0, all = 0, loss = 0;
   for (size_t i = 0; i < e.plan().schedule.size(); ++i) {
     computed += e.flops(i);
-    if (e.graph().nodes()[e.plan().schedule[i].node].node->op() == std::string_view("cross_entropy"))
-      loss += e.flops(i);
+    const std::string_view op = e.graph().nodes()[e.plan().schedule[i].node].node->op();
+    if (op == "cross_entropy" || op == "teacher_loss") loss += e.flops(i);
   }
   for (const GraphNode& node : e.graph().nodes()) all += 3 * node.node->forward_flops();
   return py::make_tuple(computed, all, loss);

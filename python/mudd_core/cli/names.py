@@ -20,6 +20,7 @@ TOOLS: dict[str, tuple[str, str]] = {
         "mudd_core.cli.tune.command",
         "fine-tune a Hugging Face model on conversations",
     ),
+    "teach": ("mudd_core.tools.teach", "write a teacher's likeliest tokens, from which tune and train learn"),
     "export": ("mudd_core.tools.export_weights.command", "write a run's weights as a Hugging Face folder"),
     "mup": (
         "mudd_core.tools.mup_checks.command",
@@ -64,7 +65,7 @@ TOOLS: dict[str, tuple[str, str]] = {
 # Groups of the commands in the main help and in messages; each command and tool is in one of them.
 GROUPS = {
     "train": (
-        *("train", "tune", "data", "data show", "data convert", "data inspect"),
+        *("train", "tune", "teach", "data", "data show", "data convert", "data inspect"),
         *("preprocess", "bakeoff", "mup", "grow"),
     ),
     "use a model": ("sample", "chat", "validate", "import", "export"),

@@ -30,6 +30,20 @@ class LossConfig:
         "positions; micro_mean = over the micro-batches' means",
         choices=("valid", "all_slots", "micro_mean"),
     )
+    teacher: str = opt(
+        "",
+        "file of the command teach, whose probabilities are learned too (docs/maths/distillation.md); empty = none",
+        free=True,
+        later=True,
+    )
+    teacher_weight: float = opt(
+        0.5,
+        "weight of the divergence from the teacher; the cross-entropy has the rest",
+        "fraction",
+        low=0.0,
+        high=1.0,
+        later=True,
+    )
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,19 @@ class Batcher:
     """Sequences of a split by global sample index; cpp/mudd/data/batcher.h defines their order.
 
     train: the sample index is unbounded, and `rows` samples are one epoch. valid: samples 0 .. rows - 1 predict every
-    token after the first exactly once; later samples contain only padding. Raise UserError if the split is too short.
+    token after the first exactly once; later samples contain only padding. in_order: read either split like valid.
+    Raise UserError if the split is too short.
     """
 
     def __init__(
-        self, cache: TokenCache, split: Split, seq_len: int, seed: int = 0, batch_size: int = 1
+        self,
+        cache: TokenCache,
+        split: Split,
+        seq_len: int,
+        seed: int = 0,
+        batch_size: int = 1,
+        *,
+        in_order: bool = False,
     ) -> None:
         from mudd_core import _core
 
@@ -46,7 +54,7 @@ class Batcher:
             width=place.width,
             vocab_size=cache.vocab_size,
             block_crcs=place.block_crcs,
-            shuffled=split == "train",
+            shuffled=split == "train" and not in_order,
             seq_len=seq_len,
             seed=seed,
             pad_id=cache.eos_id,

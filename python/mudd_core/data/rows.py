@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 # Arrays that a pipeline may return in addition to inputs and targets.
 PARTS = ("positions", "segments", "key_mask")
+# The teacher's tokens, int32 [n_samples, T, K], and their log-probabilities, float32, of a run with loss.teacher.
+TEACHER_PARTS = ("teacher_ids", "teacher_log_probs")
 
 
 class CursorMembers(TypedDict, total=False):

@@ -13,3 +13,9 @@ def step_accuracy(sums: Sequence[float], targets: float, sequences: int) -> dict
     """
     guessed, shares = sums
     return {"accuracy": float(guessed / max(1.0, targets)), SAMPLE_ACCURACY: float(shares / sequences)}
+
+
+def teacher_metrics(sums: Sequence[float], targets: float) -> dict[str, float]:
+    """Return the metrics of a step about its teacher. sums: the sums over sequences from teacher_loss."""
+    nats, agreed = (float(one / max(1.0, targets)) for one in sums)
+    return {"teacher_kl": nats, "teacher_agreement": agreed}

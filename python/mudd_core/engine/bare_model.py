@@ -12,6 +12,7 @@ from mudd_core.config import LoraConfig, ModelConfig
 from mudd_core.dist import Comm
 from mudd_core.engine.argument_check import kind_of
 from mudd_core.engine.batch_check import checked_batch, checked_ids
+from mudd_core.engine.teaching import Teaching, split_teacher
 from mudd_core.graph.parameters import Store
 
 
@@ -26,6 +27,7 @@ class BareModel:
     evaluated_at_once: int
     comm: Comm | None
     lora: LoraConfig | None
+    teaching: Teaching | None
 
     def adapt(self, batch: Mapping[str, npt.ArrayLike]) -> Mapping[str, npt.ArrayLike]:
         """Return a caller's batch as inputs, targets and optional arrays.
@@ -38,7 +40,11 @@ class BareModel:
         """Return (int32 arrays [B, T] of a batch, names of its optional arrays); raise ValueError or TypeError if
         invalid.
         """
-        return checked_batch(batch, self.config)
+        if self.teaching is None:
+            return checked_batch(batch, self.config)
+        ids, taught = split_teacher(batch, self.teaching)
+        arrays, optional = checked_batch(ids, self.config)
+        return {**arrays, **taught}, (*optional, *taught)
 
     def arrays_of(
         self, tokens: npt.ArrayLike | Mapping[str, npt.ArrayLike]

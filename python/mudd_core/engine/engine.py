@@ -14,11 +14,13 @@ from mudd_core.checkpoint import StatePart, whole_parts, whole_tensors
 from mudd_core.checkpoint.stored import StoredTensor
 from mudd_core.config import Config
 from mudd_core.engine import expert_load
-from mudd_core.engine.accuracy import step_accuracy
+from mudd_core.engine.accuracy import step_accuracy, teacher_metrics
 from mudd_core.engine.batch_part import BATCH_SUM
+from mudd_core.engine.evaluation import EvaluationSums
 from mudd_core.engine.flops import flops_per_token
 from mudd_core.engine.optimizer_groups import assign_scales, optimizer_groups
 from mudd_core.engine.state import EngineState, weight_parts
+from mudd_core.engine.teaching import has_teacher
 from mudd_core.engine.training_graphs import TrainingGraphs
 from mudd_core.engine.weight_norms import Squares, squares_of
 
@@ -92,8 +94,11 @@ class Engine:
         if settle or taken is not self._step:
             taken.settle()
         if not report.stopped:
-            sums = taken.metrics
-            self._accuracy = step_accuracy(sums[-2:], report.weight_sum, size)
+            sums, of_teacher = taken.metrics, {}
+            if has_teacher(self._given or self._parts):
+                of_teacher = teacher_metrics(sums[-2:], report.weight_sum)
+                sums = sums[:-2]
+            self._accuracy = {**step_accuracy(sums[-2:], report.weight_sum, size), **of_teacher}
             if self._load is not None:
                 self._load.add_step(step, sums[:-2])
                 self._aux_loss = report.aux_loss
@@ -147,9 +152,12 @@ class Engine:
             return {**self._accuracy}
         return {**self._accuracy, "aux_loss": self._aux_loss, **self._load.row()}
 
-    def evaluate(self, batch: Mapping[str, Array]) -> tuple[float, int, int]:
-        """Return (summed loss in nats, targets, correct predictions) of a batch of inputs and targets int32 [B, T]."""
-        return self.model.evaluate(batch)
+    def evaluate(self, batch: Mapping[str, Array]) -> EvaluationSums:
+        """Return (summed loss in nats, targets, correct predictions) of a batch of inputs and targets int32 [B, T].
+
+        With a teacher also return the sums of Model.evaluate_all.
+        """
+        return self.model.evaluate_all(batch) if has_teacher(batch) else self.model.evaluate(batch)
 
     @alone
     def first_nonfinite(self, step: int) -> str:

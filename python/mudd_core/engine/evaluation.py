@@ -10,6 +10,9 @@ from mudd_core.base.types import Array
 from mudd_core.config import ModelConfig, mixture_of
 from mudd_core.engine.planned import Planned
 
+# Nats, targets and correct predictions; with a teacher also the nats of divergence and the targets of agreement.
+EvaluationSums = tuple[float, int, int] | tuple[float, int, int, float, int]
+
 _MOST = 1024  # most logical shards in a graph; in evaluation each sequence is a shard
 # values that fill padding sequences after the last one; other arrays are filled with zeros
 _FILLING = {"targets": -1}
@@ -37,7 +40,9 @@ def pieces(batch: Mapping[str, Array], size: int) -> Iterator[Mapping[str, Array
         missing = max(0, first + size - rows)
         yield {
             name: np.pad(
-                array[first : first + size], ((0, missing), (0, 0)), constant_values=_FILLING.get(name, 0)
+                array[first : first + size],
+                ((0, missing), *((0, 0),) * (array.ndim - 1)),
+                constant_values=_FILLING.get(name, 0),
             )
             if missing
             else array[first : first + size]
@@ -45,15 +50,19 @@ def pieces(batch: Mapping[str, Array], size: int) -> Iterator[Mapping[str, Array
         }
 
 
-def evaluated(planned: Planned, batch: Mapping[str, Array]) -> tuple[float, int, int]:
+def evaluated(planned: Planned, batch: Mapping[str, Array]) -> EvaluationSums:
     """Run the evaluation graph on pieces of a batch. Return (summed loss in nats, targets, correct predictions)."""
     loss, count, guessed = 0.0, 0, 0
+    divergence, agreed = 0.0, 0
     for piece in pieces(batch, planned.shape[0]):
         planned.fill(piece)
         planned.executor.run()
-        sums, counts, hits = (planned.executor.get(number) for number in planned.outputs)
+        sums, counts, hits, *teacher = (planned.executor.get(number) for number in planned.outputs)
         for nats, targets in zip(sums, counts, strict=True):
             loss += float(nats)
             count += int(targets)
         guessed += int(hits[:, 0].sum(dtype=np.float64))
-    return loss, count, guessed
+        for nats, number in (pair for one in teacher for pair in one):
+            divergence += float(nats)
+            agreed += int(number)
+    return (loss, count, guessed, divergence, agreed) if len(planned.outputs) > 3 else (loss, count, guessed)

@@ -15,10 +15,12 @@ from mudd_core import _core
 from mudd_core.base.in_use import alone
 from mudd_core.base.types import Array, Float32
 from mudd_core.config import ModelConfig
+from mudd_core.data.rows import TEACHER_PARTS
 from mudd_core.engine.batch_check import OPTIONAL
-from mudd_core.engine.evaluation import evaluated, piece_size
+from mudd_core.engine.evaluation import EvaluationSums, evaluated, piece_size
 from mudd_core.engine.inside import ShownInside
 from mudd_core.engine.planned import ExecutorOptions, Planned, plan_graph, tree_sum
+from mudd_core.engine.teaching import Teaching, has_teacher
 from mudd_core.graph import scopes, tape
 from mudd_core.graph.recording import Immediate, running, taped
 from mudd_core.models import Batch, model_function
@@ -28,6 +30,7 @@ class Losses(ShownInside):
     """The part of Model that plans its graphs and computes losses and gradients."""
 
     _plans: dict[tuple[Hashable, ...], Planned]
+    teaching: Teaching | None  # the teacher of batches with TEACHER_PARTS
     _trained: tuple[str, ...]  # names of the parameters that train; empty: all
 
     @alone
@@ -49,10 +52,19 @@ class Losses(ShownInside):
         check_finite, gradient_rows).
         """
         trained = self._trained if mode == "train" else ()
-        key = (mode, samples, length, shards, optional, trained, tuple(sorted(options.items())))
+        key = (
+            mode,
+            samples,
+            length,
+            shards,
+            optional,
+            trained,
+            self.teaching,
+            tuple(sorted(options.items())),
+        )
         if key not in self._plans:
             self._plans[key] = plan_graph(
-                self.config, self.store, mode, (samples, length), shards, optional, options
+                self.config, self.store, mode, (samples, length), shards, optional, options, self.teaching
             )
         return self._plans[key]
 
@@ -71,7 +83,13 @@ class Losses(ShownInside):
         """
         if self.inside.is_patched:
             return self.inside.evaluate(batch)
-        optional = tuple(name for name in OPTIONAL if name in batch)
+        nats, targets, guessed, *_ = self.evaluate_all(batch)
+        return nats, targets, guessed
+
+    def evaluate_all(self, batch: Mapping[str, Array]) -> EvaluationSums:
+        """Return the sums of `evaluate` and, if the batch has a teacher, the sums of the divergence and agreement."""
+        parts = (*OPTIONAL, *(TEACHER_PARTS if self.teaching else ()))
+        optional = tuple(name for name in parts if name in batch)
         planned = self.plan_evaluation(*batch["inputs"].shape, optional=optional)
         return evaluated(planned, batch)
 
@@ -125,7 +143,9 @@ class Losses(ShownInside):
     ) -> tuple[float, dict[str, Float32]]:
         """Return the result of loss_and_gradients from the immediate executor and its tape; the bits are equal."""
         arrays, _ = self.checked(self.adapt(batch))
-        loss, count, found = sums_and_gradients(self.config, self.store, arrays, shards, self.precision)
+        loss, count, found = sums_and_gradients(
+            self.config, self.store, arrays, shards, self.precision, self.teaching
+        )
         trained = self._trained or self.store.names()
         # If the loss does not depend on a parameter, the gradient is zero, as in the planned graph.
         gradients = (
@@ -143,7 +163,12 @@ class Losses(ShownInside):
 
 
 def sums_and_gradients(
-    config: ModelConfig, store: _core.ParamStore, arrays: Mapping[str, Array], shards: int, precision: str
+    config: ModelConfig,
+    store: _core.ParamStore,
+    arrays: Mapping[str, Array],
+    shards: int,
+    precision: str,
+    teaching: Teaching | None = None,
 ) -> tuple[float, float, dict[str, Array]]:
     """Return (summed loss in nats, counted targets, gradients of that sum by name) of a checked batch.
 
@@ -151,9 +176,10 @@ def sums_and_gradients(
     """
     scope = Immediate(store)
     cuts = scopes.shards(arrays["inputs"].shape[0], shards)
+    taught = teaching.taught(arrays) if teaching and has_teacher(arrays) else None
     with running(scope), cuts, scopes.precision(precision):
         hidden = model_function(config)(config, Batch.of(arrays), None)
-        loss, count = (taped(one) for one in hidden.loss(arrays["targets"])[:2])
+        loss, count = (taped(one) for one in hidden.loss(arrays["targets"], taught)[:2])
         aux = [taped(hidden.aux.loss(arrays["targets"]))] if hidden.aux else []
         tape.backward(
             loss, *(one for one in aux if one.recorded)

@@ -34,6 +34,7 @@ from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
 from mudd_core.engine.parameter_tree import counted, lines_of
 from mudd_core.engine.parameters import Parameters
 from mudd_core.engine.planned import Planned, declare_parameters
+from mudd_core.engine.teaching import Teaching
 from mudd_core.graph import scopes
 from mudd_core.graph.parameters import Store
 
@@ -84,6 +85,7 @@ class Model(Parameters, Losses, Hinted):
         seed, precision = index(seed or 0), precision or "fp32"
         self.config = config
         self.in_use = InUse("model")  # the Trainer of this model uses the same lock
+        self.teaching: Teaching | None = None  # the teacher of the run that trains the model
         self.normalize = "valid"  # sets the denominator of loss and gradients; see loss.normalize
         if precision not in scopes.COMPUTE:
             raise ValueError(

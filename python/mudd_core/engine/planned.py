@@ -8,6 +8,7 @@ from typing import TypedDict
 from mudd_core import _core
 from mudd_core.base.types import Array
 from mudd_core.config import ModelConfig
+from mudd_core.engine.teaching import Teaching, has_teacher, input_shape
 from mudd_core.graph.recording import Recorder, recorded, running
 from mudd_core.models import Batch, model_function
 
@@ -43,7 +44,8 @@ class Planned:
         self.shape = shape  # shape of the ids: sequences, length
         self.gradients = gradients  # memory of the gradients, if ranks share the batch
         self.inputs = inputs
-        self.outputs = outputs  # nodes of the logits; or of the loss, the count and the guessed targets
+        # Nodes of the logits; or of the loss, the count, the guessed targets and, with a teacher, the sums about it.
+        self.outputs = outputs
         self.aux, self.metrics = aux, metrics  # nodes of Hidden.aux; -1: none
 
     def fill(self, batch: Mapping[str, Array]) -> None:
@@ -79,17 +81,19 @@ def plan_graph(
     shards: int,
     optional: tuple[str, ...],
     options: ExecutorOptions,
+    teaching: Teaching | None = None,
 ) -> Planned:
     """Return the graph of a mode (train, evaluate, logits) for ids of `shape` [samples, length].
 
-    config and store belong to the model. shards, optional, options: see Model.plan.
+    config, store and teaching belong to the model. shards, optional, options: see Model.plan.
     """
     recorder = Recorder(store, training=mode == "train", samples=shape[0], shards=shards)
     names = ("inputs", *optional) if mode == "logits" else ("inputs", "targets", *optional)
-    inputs = {name: recorder.input(name, shape) for name in names}
+    inputs = {name: recorder.input(name, *input_shape(name, shape, teaching)) for name in names}
+    taught = teaching.of_mode(mode).taught(inputs) if teaching and has_teacher(names) else None
     with running(recorder):
         hidden = model_function(config)(config, Batch.of(inputs), None)
-        outputs = (hidden.logits(),) if mode == "logits" else hidden.loss(inputs["targets"])
+        outputs = (hidden.logits(),) if mode == "logits" else hidden.loss(inputs["targets"], taught)
         further = hidden.aux if mode != "logits" else None
         aux = recorded(further.loss(inputs["targets"])).number if further else -1
     numbers = tuple(recorded(value).number for value in outputs)

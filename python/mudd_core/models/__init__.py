@@ -11,9 +11,9 @@ from functools import partial
 
 from mudd_core.base.errors import UserError
 from mudd_core.config.families import Family, ModelConfig, family_of
-from mudd_core.models.hidden import Batch, Cache, Hidden
+from mudd_core.models.hidden import Batch, Cache, Hidden, Taught
 
-__all__ = ["Batch", "Cache", "Hidden", "model_function"]
+__all__ = ["Batch", "Cache", "Hidden", "Taught", "model_function"]
 
 
 def model_function(config: ModelConfig) -> Callable[[ModelConfig, Batch, Cache | None], Hidden]:

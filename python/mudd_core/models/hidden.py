@@ -84,6 +84,15 @@ class Aux:
 
 
 @dataclass(frozen=True)
+class Taught:
+    """A teacher's tokens [B, T, K] and their log-probabilities, and the weight of the divergence from them."""
+
+    ids: Like
+    log_probs: Like
+    weight: float
+
+
+@dataclass(frozen=True)
 class Hidden:
     """The final normalised states h [B, T, D] and the head [V, D], from which losses or logits are computed.
 
@@ -95,10 +104,19 @@ class Hidden:
     aux: Aux | None = None
     bias: Like | None = None
 
-    def loss(self, targets: Like) -> tuple[Like, Like, Like]:
-        """Return (nats, counted, guessed) of ops.cross_entropy: the first two are sums per shard, float64 [S]."""
-        loss, count, guessed = ops.cross_entropy(self.h, self.head, targets, self.bias)
-        return loss, count, guessed
+    def loss(self, targets: Like, taught: Taught | None = None) -> tuple[Like, ...]:
+        """Return (nats, counted, guessed) of ops.cross_entropy: the first two are sums per shard, float64 [S].
+
+        With a teacher, return the four results of ops.teacher_loss.
+        """
+        found: tuple[Like, ...]
+        if taught is None:
+            found = ops.cross_entropy(self.h, self.head, targets, self.bias)
+        else:
+            found = ops.teacher_loss(
+                self.h, self.head, targets, taught.ids, taught.log_probs, self.bias, weight=taught.weight
+            )
+        return found
 
     def logits(self) -> Like:
         """Return all logits [B, T, V]."""

@@ -136,6 +136,8 @@ def load_config(
     optim_muon_adjust_lr: Literal["match_rms_adamw", "original"] = ...,
     optim_groups: str | os.PathLike[str] = ...,
     loss_normalize: Literal["valid", "all_slots", "micro_mean"] = ...,
+    loss_teacher: str | os.PathLike[str] = ...,
+    loss_teacher_weight: float = ...,
     eval_max_batches: int = ...,
     eval_batch_size: int = ...,
     eval_protocol: Literal["auto", "text", "whole_batches", "pile", "pack", "rows", "counted", "features", "blocks", "chat"] = ...,

@@ -1,6 +1,8 @@
 // teacher_loss: cross_entropy mixed with the divergence from a teacher's probabilities (Hinton et al. 2015).
 //   loss[r] = (1 - w) cross_entropy[r] + w KL[r]
+// The divergence of a row:
 //   KL[r] = sum_k p_k (log p_k - log q_k) + P (log P - log Q)
+//
 // p_k = exp(log_probs[r,k]) are the teacher's probabilities of the K kept tokens ids[r,:], q_k the student's
 // softmax at these tokens. P = max(0, 1 - sum_k p_k) and Q = 1 - sum_k q_k are the remaining probabilities.
 // docs/maths/distillation.md has the gradients.

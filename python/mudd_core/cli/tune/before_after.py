@@ -78,6 +78,22 @@ def losses_text(losses: Sequence[float]) -> str:
     return f"\nheld-out loss: {losses[0]:.4f} before, {losses[-1]:.4f} after (nats per target token)"
 
 
+def teacher_text(run: RunFolder) -> str:
+    """Return the first and the last divergence from the teacher on held-out examples; empty without a teacher."""
+    found = [
+        (row["val_teacher_kl"], row["val_teacher_agreement"])
+        for row in rows_of(run)
+        if row.get("val_teacher_kl") is not None
+    ]
+    if len(found) < 2:
+        return ""
+    (kl, agreed), (last_kl, last_agreed) = found[0], found[-1]
+    return (
+        f"held-out divergence from the teacher: {kl:.4f} before, {last_kl:.4f} after (nats per target token)\n"
+        f"held-out agreement with the teacher: {agreed:.1%} before, {last_agreed:.1%} after"
+    )
+
+
 def held_out_losses(run: RunFolder) -> list[float]:
     """Return the losses on the held-out examples, in nats per target token that contributes to the loss."""
     return [row["val_loss"] for row in rows_of(run) if row.get("val_loss") is not None]
@@ -90,6 +106,8 @@ def print_answers(run: RunFolder, base: Base) -> None:
     """
     if losses := losses_text(held_out_losses(run)):
         print(losses, flush=True)
+    if of_teacher := teacher_text(run):
+        print(of_teacher, flush=True)
     if answers := answers_of(run, base).text():
         print(answers)
 

@@ -13,7 +13,7 @@ import shlex
 from argparse import Namespace
 from collections.abc import Sequence
 
-from mudd_core.base.errors import StopRequestedError
+from mudd_core.base.errors import StopRequestedError, UserError
 from mudd_core.base.paths import local
 from mudd_core.base.surroundings import typed_program
 from mudd_core.cli import argv, entry
@@ -35,6 +35,7 @@ def main(words: Sequence[str]) -> int:
     require_own_names(words, parser.own_options())
     options, rest = parser.read(words)
     run = RunFolder(local(options.workdir, "[tune] --workdir"))
+    rest += _teacher_fields(options)
     ranks = whole("[arguments] --ranks", options.ranks or "1", 1, 1024)
     asked = Asked(options.base, options.data, run, options.adapter or "", rest, ranks, options.plan)
     with started(asked) as start:
@@ -67,6 +68,14 @@ def _planned_or_trained(options: Namespace, words: Sequence[str], asked: Asked, 
         return entry.run(argv.parse([*train, *(["--verbose"] if options.verbose else [])]))
 
 
+def _teacher_fields(options: Namespace) -> list[str]:
+    """Return the fields that --teacher and --teacher-weight set."""
+    given = {"loss.teacher": options.teacher, "loss.teacher_weight": options.teacher_weight}
+    if options.teacher_weight and not options.teacher:
+        raise UserError("[tune] --teacher-weight: expected --teacher=FILE with it, got none")
+    return [f"{name}={value}" for name, value in given.items() if value]
+
+
 def _parser() -> ToolArguments:
     parser = ToolArguments("tune", __doc__ or "", fields="train.epochs=2")
     parser.add_argument(
@@ -76,6 +85,10 @@ def _parser() -> ToolArguments:
         "--data", required=True, metavar="FILE", help="conversations: jsonl, Parquet or Arrow (docs/data.md)"
     )
     parser.add_argument("--adapter", metavar="DIR", help="PEFT folder with adapters to train further")
+    parser.add_argument("--teacher", metavar="FILE", help="file of the command teach to learn from as well")
+    parser.add_argument(
+        "--teacher-weight", metavar="W", help="weight of the teacher, from 0 to 1; default 0.5"
+    )
     parser.add_argument("--workdir", required=True, metavar="DIR", help="work directory of the run")
     parser.add_argument(
         "--plan", action="store_true", help="print the choices, tokens, memory and time; train nothing"

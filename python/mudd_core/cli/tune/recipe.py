@@ -23,7 +23,7 @@ from mudd_core.config.fields import Scalar, replace_path, walk
 from mudd_core.config.train import MICRO_BATCH_SIZE
 from mudd_core.data.pipelines import prepare
 from mudd_core.data.pipelines.chat import ChatData
-from mudd_core.run.build.rows import row_shape
+from mudd_core.run.build.rows import opened_teacher, row_shape
 
 _LONGEST = 1024  # tokens of a sequence; longer examples are dropped
 _EPOCHS = 3
@@ -96,6 +96,8 @@ def recipe_of(
         _choose_adapter(recipe, adapter)
     _choose_rows(recipe, ranks)
     check_config(recipe.config, typed_names(overrides))
+    if recipe.config.loss.teacher:  # refuse a wrong file before the run's config is saved
+        opened_teacher(recipe.config, prepare(recipe.config))
     return recipe
 
 

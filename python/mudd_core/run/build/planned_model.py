@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 from mudd_core import _core
 from mudd_core.config import Config, MeshConfig, ModelConfig
 from mudd_core.config.schema import lora_of
+from mudd_core.data.rows import TEACHER_PARTS
 from mudd_core.dist import Comm
 from mudd_core.run.build.place import ALONE, Place
+from mudd_core.run.build.rows import teacher_file
 from mudd_core.run.build.stored_types import StoredTypes, stored_in
 from mudd_core.run.ranks.ranks import Ranks
 
@@ -39,8 +41,10 @@ def plan_model(
     from mudd_core.data.pipelines import parts_of
     from mudd_core.engine.engine import Engine
     from mudd_core.engine.model import Model
+    from mudd_core.engine.teaching import Teaching
 
     parts = parts_of(config.data)
+    teacher = teacher_file(config)
     if model is None:
         stored = stored or stored_in(config)
         alone = (
@@ -60,6 +64,9 @@ def plan_model(
         )
         if config.train.recompute and model.store.lent:
             model.store.pack_at_use()
+    if teacher is not None:
+        model.teaching = Teaching(teacher.facts.kept, config.loss.teacher_weight)
+        parts = (*parts, *TEACHER_PARTS)
     engine = Engine(config, model, batcher, parts)
     batch = config.eval.batch_size or config.train.batch_size
     evaluation = model.plan_evaluation(batch, config.train.seq_len, optional=parts).executor.likely_bytes

@@ -7,11 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import UserError
+from mudd_core.base.paths import local
 from mudd_core.base.types import Array
 from mudd_core.config import Config
 from mudd_core.run.build.protocols import batches_of, fewer_than_a_batch
 
 if TYPE_CHECKING:
+    from mudd_core.data.cache.teacher_file import TeacherFile
     from mudd_core.data.pipelines import Prepared, Rows, RowShape
 
 
@@ -23,8 +25,32 @@ def row_shape(config: Config) -> RowShape:
     return RowShape(train.seq_len, train.batch_size, config.order_seed)
 
 
+def opened_teacher(config: Config, text: Prepared) -> TeacherFile | None:
+    """Return the file of loss.teacher, or None; raise UserError for a file of another tokenizer or other data."""
+    from mudd_core.data.pipelines.taught import require_same_data
+
+    file = teacher_file(config)
+    if file is not None:
+        require_same_data(file, text, row_shape(config))
+    return file
+
+
+def teacher_file(config: Config) -> TeacherFile | None:
+    """Return the file of loss.teacher; None if the config has none."""
+    from mudd_core.data.cache.teacher_file import TeacherFile
+
+    asked = config.loss.teacher
+    return TeacherFile(local(asked, "[loss.teacher]"), "[loss.teacher]") if asked else None
+
+
 def training_rows(config: Config, text: Prepared) -> Rows:
-    """Return the training sequences."""
+    """Return the training sequences, with the probabilities of loss.teacher."""
+    from mudd_core.data.pipelines.taught import taught
+
+    return taught(_training_rows(config, text), opened_teacher(config, text), "train")
+
+
+def _training_rows(config: Config, text: Prepared) -> Rows:
     from mudd_core.data.pipelines.ids_data import FirstBatch
 
     rows, train = text.rows("train", row_shape(config)), config.train
@@ -70,6 +96,14 @@ def held_out_rows(config: Config, text: Prepared, split: str = "valid") -> Rows:
 
     shape = row_shape(config)
     return test_rows(config, text, shape) if split == "test" else text.rows("valid", shape)
+
+
+def taught_batches(config: Config, text: Prepared) -> Iterator[Mapping[str, Array]]:
+    """Yield the batches of validation_batches, with the probabilities of loss.teacher."""
+    from mudd_core.data.pipelines.taught import taught
+
+    rows = taught(held_out_rows(config, text), opened_teacher(config, text), "valid")
+    return batches_of(config, rows, text.tokenizer, text.documents[1])
 
 
 def validation_batches(config: Config, text: Prepared) -> Iterator[Mapping[str, Array]]:

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import UserError
+from mudd_core.base.types import JsonObject
 from mudd_core.config import Config
 from mudd_core.run.build import start_warnings
 from mudd_core.run.build.components import Components
 from mudd_core.run.build.protocols import validated_slots, validated_tokens
-from mudd_core.run.build.rows import no_validation, row_shape, training_rows, validation_batches
+from mudd_core.run.build.rows import no_validation, row_shape, taught_batches, teacher_file, training_rows
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.records.facts import DATA_FACT, vocabulary_facts, vocabulary_in_use
 from mudd_core.run.store.identity import seal_fact
@@ -77,12 +78,13 @@ def with_text(components: Components, config: Config, text: Prepared) -> Compone
             **components.facts,
             DATA_FACT: text.fingerprint,
             **seal_fact(text),
+            **_teacher_fact(config),
             **vocabulary,
         },
         validated_slots=validated_slots(config, held, records) if held else 0,
         validated_tokens=validated_tokens(config, held, records) if held else 0,
         bytes_per_target=text.valid_bytes_per_target,
-        validation_batches=lambda: validation_batches(config, text),
+        validation_batches=lambda: taught_batches(config, text),
         reopened_rows=lambda: training_rows(config, text),
         validates=bool(held),
         vocabulary=vocabulary_in_use(vocabulary),
@@ -98,6 +100,12 @@ def with_text(components: Components, config: Config, text: Prepared) -> Compone
             *([missing] if missing and not warned else []),
         ),
     )
+
+
+def _teacher_fact(config: Config) -> JsonObject:
+    """Return the hash of the teacher file, which a resumed run compares; nothing without a teacher."""
+    file = teacher_file(config)
+    return {} if file is None else {"teacher": file.seal}
 
 
 def with_steps(config: Config, fingerprint: str | None, ranks: Ranks) -> Config:

@@ -37,15 +37,18 @@ def evaluate(
     ranks = ranks or Ranks()
     begin = time.perf_counter()
     found: list[tuple[float, int, int]] = []
+    of_teacher: list[tuple[float, int]] = []
     for count, own in _dealt_alike(batches, ranks) if together else _dealt(batches, ranks):
         if stop():
             return None
         sums = (0.0, 0, 0) if own is None else evaluator.evaluate(own)
         for one in ranks.gathered(sums)[:count]:
-            found.append(tuple(one))
+            found.append(tuple(one[:3]))
+            of_teacher += [tuple(one[3:])] if one[3:] else []
             report(BatchSums(len(found), *found[-1], time.perf_counter() - begin))
     loss, targets = mean([one[:2] for one in found]), sum(one[1] for one in found)
     bits = loss / LN2 / bytes_per_target if bytes_per_target else None
+    divergence, agreed = (sum(one[i] for one in of_teacher) / max(1, targets) for i in (0, 1))
     counted = [one for one in found if one[1]]  # a batch without targets has no mean
     return Validation(
         step,
@@ -54,6 +57,8 @@ def evaluate(
         targets,
         time.perf_counter() - begin,
         val_accuracy=sum(one[2] for one in found) / targets if targets else None,
+        val_teacher_kl=divergence if of_teacher else None,
+        val_teacher_agreement=agreed if of_teacher else None,
         batch_loss=sum(one[0] / one[1] for one in counted) / max(1, len(counted)),
         batch_accuracy=sum(one[2] / one[1] for one in counted) / max(1, len(counted)),
     )

@@ -54,8 +54,13 @@ def kept(report: StepReport) -> bool:
 class Evaluator(Protocol):
     """The part of a model or engine that validation uses."""
 
-    def evaluate(self, batch: Mapping[str, Array]) -> tuple[float, int, int]:
-        """Return summed nats, counted and guessed targets of a batch."""
+    def evaluate(
+        self, batch: Mapping[str, Array]
+    ) -> tuple[float, int, int] | tuple[float, int, int, float, int]:
+        """Return summed nats, counted and guessed targets of a batch.
+
+        With a teacher also return the summed divergence and the targets of agreement.
+        """
 
 
 class LoopEngine(Evaluator, Protocol):

@@ -118,7 +118,8 @@ class Validation:
     """Loss on held-out sequences: mean nats per target, and bits per byte of text (None for data without text).
 
     val_accuracy: guessed targets divided by counted targets. batch_loss, batch_accuracy: means over batches of the
-    batch means; these are not logged.
+    batch means; these are not logged. val_teacher_kl: mean divergence from the teacher of loss.teacher, in nats.
+    val_teacher_agreement: fraction of targets at which both have the same likeliest token.
     """
 
     step: int
@@ -129,6 +130,8 @@ class Validation:
     val_accuracy: float | None = None
     batch_loss: float = math.nan
     batch_accuracy: float = math.nan
+    val_teacher_kl: float | None = None
+    val_teacher_agreement: float | None = None
 
     @property
     def val_ppl(self) -> float:
@@ -139,7 +142,10 @@ class Validation:
     def text(self) -> str:
         """The metric that is shown with the loss: bits per byte, or perplexity for data without text."""
         bits = self.val_bits_per_byte
-        return f"ppl {self.val_ppl:.4g}" if bits is None else f"{bits:.4f} bits per byte"
+        text = f"ppl {self.val_ppl:.4g}" if bits is None else f"{bits:.4f} bits per byte"
+        if self.val_teacher_kl is None or self.val_teacher_agreement is None:
+            return text
+        return f"{text}, KL {self.val_teacher_kl:.4f} from the teacher, {self.val_teacher_agreement:.1%} agreement"
 
     @property
     def precise_text(self) -> str:
@@ -150,7 +156,8 @@ class Validation:
     def row(self) -> dict[str, Any]:
         """Return the entry of metrics.jsonl."""
         names = ("step", "val_loss", "val_bits_per_byte", "val_ppl", "val_accuracy", "targets", "seconds")
-        return {name: getattr(self, name) for name in names}
+        of_teacher = () if self.val_teacher_kl is None else ("val_teacher_kl", "val_teacher_agreement")
+        return {name: getattr(self, name) for name in (*names, *of_teacher)}
 
 
 @dataclass(frozen=True)
