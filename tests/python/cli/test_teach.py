@@ -16,6 +16,9 @@ from chat_cases import turns, write_jsonl
 from launched import launched
 from mudd_core.cli import main
 from mudd_core.data.cache.teacher_file import TeacherFile
+from mudd_core.data.pipelines import RowShape, prepare
+from mudd_core.data.pipelines.taught import taught
+from mudd_core.data.pipelines.text import TextData
 from mudd_core.run.loop import signals
 from mudd_core.tools import teach as command
 from tune_folders import write_given
@@ -202,6 +205,12 @@ def test_text_is_looked_up_by_position(tmp_path: Path, monkeypatch: pytest.Monke
     assert (
         main(["teach", "--base=big", "--data=text.txt", "--top=16", "--to=t.h5", "data.pipeline=text"]) == 0
     )
+    _check_positions(tmp_path / "t.h5", [*fields, "train.seed=3"])
+    twin = ["loss.teacher=t.h5", "start.load_parameters_path=big", "train.stop_at=1", "eval.at_start=true"]
+    assert main(["--config=tiny.py", *fields, *twin, "--workdir=twin"]) == 75
+    same = next(row for row in rows(tmp_path / "twin") if "val_loss" in row)
+    # The sums of a sequence are rounded to float32.
+    assert abs(same["val_teacher_kl"]) < 1e-6 and same["val_teacher_agreement"] == 1
     student = ["--config=tiny.py", *fields, "loss.teacher=t.h5", "train.seed=3", "eval.at_start=true"]
     assert main([*student, "--workdir=small"]) == 0
     first, *_, last = (row for row in rows(tmp_path / "small") if "val_loss" in row)
@@ -212,3 +221,20 @@ def test_text_is_looked_up_by_position(tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "text.txt").write_text("another text " * 300)
     assert main([*student, "--workdir=wrong"]) == 2
     assert main([*student, "--workdir=pipeline", "data.pipeline=pack"]) == 2
+
+
+def _check_positions(path: Path, fields: Sequence[str]) -> None:
+    """Check that each training target has the probabilities of its position, which its bytes show."""
+    config = mc.load_config("tiny.py", fields)
+    data, file = prepare(config), TeacherFile(path, "[test]")
+    assert isinstance(data, TextData)
+    ids = bytes(data.cache.tokens("train").astype(np.uint8))
+    found = taught(data.rows("train", RowShape(32, 4, 3)), file, "train").arrays(5, 8)
+    assert found["teacher_ids"].shape == (8, 32, 16)
+    for row in range(8):
+        first = ids.find(bytes(found["inputs"][row].astype(np.uint8)))
+        for t in range(32):
+            window, inside = divmod(first + t, 32)
+            block = file.block((0, 32 * window))
+            assert np.array_equal(found["teacher_ids"][row, t], block.ids[inside])
+            assert np.array_equal(found["teacher_log_probs"][row, t], block.log_probs[inside])

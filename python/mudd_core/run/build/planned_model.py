@@ -64,6 +64,7 @@ def plan_model(
         )
         if config.train.recompute and model.store.lent:
             model.store.pack_at_use()
+    model.teaching = None
     if teacher is not None:
         model.teaching = Teaching(teacher.facts.kept, config.loss.teacher_weight)
         parts = (*parts, *TEACHER_PARTS)
