@@ -16,7 +16,7 @@ from reference.torch_hooks import hooked
 from small_models import CASES, make, make_batch, worst
 
 FAMILIES = ("gpt2", "llama_gqa", "mixtral", "mudd", "tokenformer", "mup")
-EXPERTS = ("mixtral", "mudd_experts")
+EXPERTS = ("mixtral", "mixtral_qk_norm", "mudd_experts")
 
 
 def extra_arrays(samples: int, length: int) -> dict[str, Any]:
