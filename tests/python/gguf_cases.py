@@ -15,7 +15,7 @@ import torch
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from chat_cases import template
-from hf_models import LLAMA3, transformers
+from hf_models import LLAMA3, layered, transformers
 from mudd_core.tools.import_weights import command as import_command
 
 xllamacpp = pytest.importorskip("xllamacpp")
@@ -33,6 +33,16 @@ _SHARED = {
     "attn_implementation": "eager",
 }
 _GPT2 = {"vocab_size": SIZE + 9, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 64, "n_inner": 96}
+_WINDOWS = ["full_attention" if n == 2 else "sliding_attention" for n in range(5)]
+_GEMMA3 = {
+    **_SHARED,
+    "num_hidden_layers": 5,
+    "head_dim": 24,
+    "query_pre_attn_scalar": 24,
+    "sliding_window": 5,
+    "layer_types": _WINDOWS,
+    "rope_parameters": layered({"rope_type": "linear", "factor": 2.0, "rope_theta": 900.0}, 50.0),
+}
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("Llama", {**_SHARED, "rope_theta": 5000.0}),
     "llama_biases": ("Llama", {**_SHARED, "head_dim": 24, "attention_bias": True, "mlp_bias": True}),
@@ -47,6 +57,8 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "mistral": ("Mistral", {**_SHARED, "sliding_window": 32}),
     "qwen2": ("Qwen2", {**_SHARED, "tie_word_embeddings": True}),
     "qwen3": ("Qwen3", {**_SHARED, "head_dim": 32}),
+    "gemma3": ("Gemma3Text", _GEMMA3),
+    "gemma3_full": ("Gemma3Text", {**_GEMMA3, "layer_types": ["full_attention"] * 5}),
     "gpt2": ("GPT2", _GPT2),
     "mixtral": ("Mixtral", {**_SHARED, "num_local_experts": 4, "num_experts_per_tok": 2}),
 }
@@ -144,7 +156,8 @@ def make(name: str, folder: Path, scale: float = 0.15) -> None:
     model = transformers.AutoModelForCausalLM.from_config(getattr(transformers, f"{kind}Config")(**settings))
     with torch.no_grad():
         for key, p in model.named_parameters():
-            p.normal_(1.0 if p.dim() == 1 and "bias" not in key else 0.0, scale)
+            is_gain = p.dim() == 1 and "bias" not in key and not name.startswith("gemma3")  # Gemma adds 1
+            p.normal_(1.0 if is_gain else 0.0, scale)
     model.eval().save_pretrained(folder)
 
 

@@ -11,7 +11,9 @@ import numpy as np
 from mudd_core.base.types import Array, Float32, JsonObject
 from mudd_core.checkpoint import dtypes
 from mudd_core.checkpoint.gguf_file import STORED, GgufTensor, Stored
-from mudd_core.interop.gguf.types import GgufType, Place, rope_factors
+from mudd_core.interop.gguf.fields import rope_factors
+from mudd_core.interop.gguf.places import Place
+from mudd_core.interop.gguf.types import GgufType
 from mudd_core.interop.hf_rows import size_of
 from mudd_core.interop.layout import TheirTensors
 from mudd_core.interop.peft_names import tensor_of
@@ -116,7 +118,8 @@ def _made(
         for n, name in enumerate(names):
             stack[n] = dtypes.as_float32(weights[name])
         return stack
-    return value.T if place.is_transposed else _reordered(place, settings, value)
+    value = value.T if place.is_transposed else _reordered(place, settings, value)
+    return value + np.float32(place.offset) if place.offset else value
 
 
 def _reordered(place: Place, settings: JsonObject, value: Float32) -> Float32:

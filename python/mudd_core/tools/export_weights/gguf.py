@@ -28,7 +28,7 @@ from mudd_core.data.tokenizers.files import name_of
 from mudd_core.data.tokenizers.tokenizer import Tokenizer
 from mudd_core.interop.gguf.tensors import adapter_tensors, model_tensors
 from mudd_core.interop.gguf.tokenizer import Vocabulary, special_fields, vocabulary_of
-from mudd_core.interop.gguf.types import GgufType, context_length, gguf_type
+from mudd_core.interop.gguf.types import GgufType, gguf_type
 from mudd_core.interop.hf import SYSTEM
 from mudd_core.interop.hf_rows import HfModel
 from mudd_core.interop.imported import base_source
@@ -93,7 +93,7 @@ class GgufPlan:
 
     def notes(self) -> list[str]:
         """Return the differences of llama.cpp, for the user."""
-        length, longest = context_length(self.settings)
+        length, longest = self.kind.context_length(self.settings)
         found = list(self.vocabulary.notes) if self.vocabulary else []
         if length < longest:
             found.append(
