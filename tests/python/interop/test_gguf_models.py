@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import mudd_core as mc
-from gguf_cases import MODELS, LlamaCpp, farthest, imported
+from gguf_cases import LlamaCpp, farthest, imported
+from gguf_models import MODELS
 from hf_models import transformers
 from mudd_core.interop.gguf.types import TYPES, gguf_type
 from mudd_core.interop.hf_settings import original_config
@@ -39,10 +40,13 @@ def test_llama_cpp_computes_the_same(name: str, tmp_path: Path) -> None:
     model = mc.load_run(run).model
     far = farthest(LlamaCpp(exported(run, "f32")), model.logits, PROMPTS)
     # llama.cpp reads gelu from a table of fp16 values.
-    assert far <= (5e-3 if name.startswith(("gpt2", "gemma3")) else 1e-4)
+    assert far <= (5e-3 if name.startswith(("gpt", "gemma3")) else 1e-4)
 
 
-@pytest.mark.parametrize("name", ["llama3", "mistral", "qwen2", "qwen3", "gemma3", "gpt2", "mixtral"])
+# Five blocks of OLMo 3 differ by 0.06, as its rounded weights do without llama.cpp. OLMo 2 has the same tensors.
+@pytest.mark.parametrize(
+    "name", sorted({*MODELS} - {"llama", "llama_biases", "llama_linear", "gemma3_full", "olmo3"})
+)
 def test_llama_cpp_computes_nearly_the_same_from_q8_0(name: str, tmp_path: Path) -> None:
     run = imported(name, tmp_path, scale=0.05)
     model = mc.load_run(run).model
@@ -117,6 +121,19 @@ def test_the_package_reads_every_field_and_tensor(tmp_path: Path) -> None:
         ("gemma3_text", {"sliding_layers": "0-3,5"}, "layer_types "),
         ("gemma3_text", {"activation": "silu"}, "hidden_activation gelu_pytorch_tanh"),
         ("gemma3_text", {"attn_bias": True}, "attention_bias False"),
+        ("smollm3", {"nope_layers": "0-3"}, "no_rope_layers "),
+        ("smollm3", {"mlp_bias": True}, "mlp_bias False"),
+        ("smollm3", {"attn_bias": True}, "attention_bias False"),
+        ("phi3", {"d_head": 64}, "head_dim 96"),
+        ("olmo2", {"d_head": 64}, "head_dim 128"),
+        ("olmo2", {"attn_bias": True}, "attention_bias False"),
+        ("olmo2", {"tie_embeddings": True}, "tie_word_embeddings False"),
+        ("gpt_neox", {"attn_bias": False}, "attention_bias True"),
+        ("gpt_neox", {"tie_embeddings": True}, "tie_word_embeddings False"),
+        ("gpt_neox", {"activation": "relu"}, "hidden_act gelu"),
+        ("olmo3", {"rope_local_base": 50.0}, "rope_parameters "),
+        ("olmo3", {"sliding_layers": "0-3,5"}, "layer_types "),
+        ("olmo3", {"rope_scaling": "llama3", "rope_factor": 2.0}, "rope_type default or linear"),
         ("qwen2", {"rope_scaling": "llama3", "rope_factor": 2.0}, "rope_type default or linear"),
     ],
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mudd_core.base.types import Float32, JsonObject
-from mudd_core.checkpoint.gguf_file import float32, string, uint32
+from mudd_core.checkpoint.gguf_file import boolean, float32, string, uint32
 from mudd_core.interop.hf_rows import size_of
 from mudd_core.interop.hf_windows import FULL, SLIDING
 
@@ -26,6 +26,11 @@ def period_of(settings: JsonObject) -> int:
     kinds = settings["layer_types"]
     assert isinstance(kinds, list)
     return kinds.index(FULL) + 1 if FULL in kinds else layers + 1
+
+
+def rotated_width(settings: JsonObject, width: int) -> int:
+    """Return the rotated elements of a head. width: all of them."""
+    return int(width * _number(rope_of(settings), "partial_rotary_factor"))
 
 
 def _number(settings: JsonObject, name: str) -> float:
@@ -84,6 +89,39 @@ def mixture(settings: JsonObject) -> dict[str, bytes]:
         **rotary(settings),
         "expert_count": uint32(size_of(settings, "num_local_experts")),
         "expert_used_count": uint32(size_of(settings, "num_experts_per_tok")),
+    }
+
+
+def qwen3_moe(settings: JsonObject) -> dict[str, bytes]:
+    """Return the fields of a Qwen3-MoE."""
+    inner = size_of(settings, "moe_intermediate_size")
+    return {
+        **rotary({**settings, "intermediate_size": inner}),
+        "expert_feed_forward_length": uint32(inner),
+        "expert_count": uint32(size_of(settings, "num_experts")),
+        "expert_used_count": uint32(size_of(settings, "num_experts_per_tok")),
+    }
+
+
+def phi3(settings: JsonObject) -> dict[str, bytes]:
+    """Return the fields of a Phi-3, whose heads are rotated in part."""
+    width = rotated_width(settings, size_of(settings, "head_dim"))
+    return {**rotary(settings), "rope.dimension_count": uint32(width)}
+
+
+def gpt_neox(settings: JsonObject) -> dict[str, bytes]:
+    """Return the fields of a GPT-NeoX."""
+    heads, hidden = size_of(settings, "num_attention_heads"), size_of(settings, "hidden_size")
+    return {
+        "vocab_size": uint32(size_of(settings, "vocab_size")),
+        "embedding_length": uint32(hidden),
+        "block_count": uint32(size_of(settings, "num_hidden_layers")),
+        "feed_forward_length": uint32(size_of(settings, "intermediate_size")),
+        "use_parallel_residual": boolean(settings["use_parallel_residual"] is True),
+        "attention.head_count": uint32(heads),
+        "attention.layer_norm_epsilon": float32(_number(settings, "layer_norm_eps")),
+        "rope.dimension_count": uint32(rotated_width(settings, hidden // heads)),
+        "rope.freq_base": float32(_number(rope_of(settings), "rope_theta")),
     }
 
 

@@ -63,6 +63,13 @@ MIXTRAL: Places = {
     "block_sparse_moe.experts.*.w2": Place("ffn_down_exps"),
     "block_sparse_moe.experts.*.w3": Place("ffn_up_exps"),
 }
+QWEN3_MOE: Places = {
+    **_ROTARY,
+    "mlp.gate": Place("ffn_gate_inp"),
+    "mlp.experts.*.gate_proj": Place("ffn_gate_exps"),
+    "mlp.experts.*.down_proj": Place("ffn_down_exps"),
+    "mlp.experts.*.up_proj": Place("ffn_up_exps"),
+}
 GPT2: Places = {
     "wte": Place("token_embd"),
     "wpe": Place("position_embd"),
@@ -85,4 +92,29 @@ GEMMA3: Places = {
     "post_feedforward_layernorm": Place("post_ffw_norm", offset=1.0),
     "self_attn.q_norm": Place("attn_q_norm", offset=1.0),
     "self_attn.k_norm": Place("attn_k_norm", offset=1.0),
+}
+OLMO2: Places = {
+    **_OUTSIDE,
+    **_ATTENTION,
+    **_GATED,
+    "post_attention_layernorm": Place("post_attention_norm"),
+    "post_feedforward_layernorm": Place("post_ffw_norm"),
+}
+PHI3: Places = {
+    **_OUTSIDE,
+    **_NORMS,
+    "self_attn.qkv_proj": Place("attn_qkv"),
+    "self_attn.o_proj": Place("attn_output"),
+    "mlp.gate_up_proj": Place("ffn_up"),
+    "mlp.down_proj": Place("ffn_down"),
+}
+GPT_NEOX: Places = {
+    **_NORMS,
+    "embed_in": Place("token_embd"),
+    "final_layer_norm": Place("output_norm"),
+    "embed_out": Place("output"),
+    "attention.query_key_value": Place("attn_qkv", joined="num_attention_heads"),
+    "attention.dense": Place("attn_output"),
+    "mlp.dense_h_to_4h": Place("ffn_up"),
+    "mlp.dense_4h_to_h": Place("ffn_down"),
 }

@@ -18,7 +18,7 @@ from mudd_core.interop.hf_rows import size_of
 from mudd_core.interop.layout import TheirTensors
 from mudd_core.interop.peft_names import tensor_of
 
-_BLOCK = re.compile(r"(?:(?:model\.)?layers|(?:transformer\.)?h)\.(\d+)\.(.+)")
+_BLOCK = re.compile(r"(?:(?:(?:model|gpt_neox)\.)?layers|(?:transformer\.)?h)\.(\d+)\.(.+)")
 _EXPERT = re.compile(r"\.experts\.\d+\.")
 # Matrices that llama.cpp keeps in fp32 because they are small and sensitive.
 _ALWAYS_F32 = ("ffn_gate_inp", "position_embd")
@@ -75,7 +75,9 @@ def _same(value: Float32) -> Float32:
 def _split(theirs: str) -> tuple[str, str, str]:
     """Return (prefix in GGUF, name of the place, suffix) for a name of transformers."""
     at = _BLOCK.fullmatch(theirs)
-    prefix, rest = (f"blk.{at[1]}.", at[2]) if at else ("", re.sub(r"^(model|transformer)\.", "", theirs))
+    prefix, rest = (
+        (f"blk.{at[1]}.", at[2]) if at else ("", re.sub(r"^(model|transformer|gpt_neox)\.", "", theirs))
+    )
     stem, _, suffix = rest.rpartition(".")
     return prefix, _EXPERT.sub(".experts.*.", stem), suffix
 
@@ -123,7 +125,14 @@ def _made(
 
 
 def _reordered(place: Place, settings: JsonObject, value: Float32) -> Float32:
-    """Return a matrix or bias with rows (i, i + width / 2) of each head next to each other."""
+    """Return a matrix or bias with rows in llama.cpp's order.
+
+    Rows (i, i + width / 2) of each head are next to each other. The q, k and v of a head are not.
+    """
+    if place.joined:
+        heads = size_of(settings, place.joined)
+        parts = value.reshape(heads, 3, -1, *value.shape[1:])
+        return parts.swapaxes(0, 1).reshape(value.shape)
     if not place.heads:
         return value
     heads = size_of(settings, place.heads)

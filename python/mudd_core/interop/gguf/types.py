@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from mudd_core.base.types import Json, JsonObject
 from mudd_core.checkpoint.gguf_file import uint32
 from mudd_core.interop.gguf import fields, places
-from mudd_core.interop.gguf.needed import gemma3
+from mudd_core.interop.gguf.needed import gemma3, olmo3, smollm3, square
 from mudd_core.interop.hf_rows import size_of
 
 
@@ -83,6 +83,45 @@ TYPES: Mapping[str, GgufType] = {
             fields.windowed,
             {"attention_bias": (False,), "hidden_activation": ("gelu_pytorch_tanh", "gelu_new")},
             gemma3,
+            has_windows=True,
+        ),
+        GgufType("qwen3_moe", "qwen3moe", places.QWEN3_MOE, fields.qwen3_moe),
+        GgufType(
+            "smollm3",
+            "smollm3",
+            places.LLAMA,
+            fields.rotary,
+            {"attention_bias": (False,), "mlp_bias": (False,)},
+            smollm3,
+        ),
+        GgufType("phi3", "phi3", places.PHI3, fields.phi3, needed=square),
+        GgufType(
+            "olmo2",
+            "olmo2",
+            places.OLMO2,
+            fields.rotary,
+            {"attention_bias": (False,), "tie_word_embeddings": (False,)},
+            square,
+        ),
+        GgufType(
+            "gpt_neox",
+            "gptneox",
+            places.GPT_NEOX,
+            fields.gpt_neox,
+            {
+                "attention_bias": (True,),
+                "tie_word_embeddings": (False,),
+                # llama.cpp computes gelu by its approximation with tanh, which differs by less than 5e-4.
+                "hidden_act": ("gelu", "gelu_new", "gelu_pytorch_tanh"),
+            },
+        ),
+        GgufType(
+            "olmo3",
+            "olmo2",
+            places.OLMO2,
+            fields.windowed,
+            {"attention_bias": (False,), "tie_word_embeddings": (False,)},
+            olmo3,
             has_windows=True,
         ),
         GgufType(
