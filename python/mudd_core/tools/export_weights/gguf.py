@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -45,6 +46,8 @@ from mudd_core.tools.export_weights.model_card import WRITTEN
 from mudd_core.tools.export_weights.template import templates_in
 
 _PLACE = "[export] --gguf"
+# llama.cpp changes the attributes of tokens for a model with one of these names, or fails to load it without them.
+_TREATED = re.compile(r"(?<=phi)-?(?=3)|(?<=jina)-(?=v2)", re.IGNORECASE)
 _QUANTIZATION = 2  # version of ggml's quantized types
 # Templates of Ollama that render the same text as a Jinja template.
 _OF_OLLAMA = {
@@ -217,7 +220,7 @@ def _general(out: Export, plan: GgufPlan, stored: Stored, kind: str) -> dict[str
     return {
         "general.architecture": string(plan.kind.architecture),
         "general.type": string(kind),
-        "general.name": string(out.config.name),
+        "general.name": string(_TREATED.sub("_", out.config.name)),
         "general.description": string(f"step {out.step}, {WRITTEN}"),
         "general.file_type": uint32(stored.file_type),
         "general.quantization_version": uint32(_QUANTIZATION),
