@@ -52,8 +52,8 @@ def _pieces(kind: str) -> Any:
     return pre_tokenizers.Sequence([*steps, levels]) if steps else levels
 
 
-def byte_level(kind: str) -> bytes:
-    """Return the tokenizer.json of a byte-level BPE with a pre-tokenizer of llama.cpp."""
+def byte_level(kind: str, corpus: Sequence[str] = ()) -> bytes:
+    """Return the tokenizer.json of a byte-level BPE with a pre-tokenizer of llama.cpp. corpus: default: `lines`."""
     library = Tokenizer(models.BPE(ignore_merges=kind == "llama-bpe"))
     library.pre_tokenizer, library.decoder = _pieces(kind), decoders.ByteLevel()
     if kind == "qwen2":
@@ -64,7 +64,7 @@ def byte_level(kind: str) -> bytes:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    library.train_from_iterator(lines(300, 1), trainer)
+    library.train_from_iterator(corpus or lines(300, 1), trainer)
     if kind == "llama-bpe":  # as in Llama 3, BOS is added
         library.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
     return library.to_str().encode()
@@ -90,8 +90,11 @@ def write_sentencepiece(folder: Path, **options: Any) -> Path:
     return folder / "tokenizer.model"
 
 
-def write_tokenizer(folder: Path, kind: str) -> None:
-    """Write the files of a tokenizer: `llama` is sentencepiece, other kinds are pre-tokenizers of llama.cpp."""
+def write_tokenizer(folder: Path, kind: str, corpus: Sequence[str] = ()) -> None:
+    """Write the files of a tokenizer: `llama` is sentencepiece, other kinds are pre-tokenizers of llama.cpp.
+
+    corpus: strings on which a byte-level BPE is trained; default: `lines`.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     if kind == "llama":
         write_sentencepiece(folder)
@@ -101,7 +104,7 @@ def write_tokenizer(folder: Path, kind: str) -> None:
         (folder / "tokenizer_config.json").write_text(json.dumps(config))
         transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(folder)  # writes tokenizer.json
     else:
-        (folder / "tokenizer.json").write_bytes(byte_level(kind))
+        (folder / "tokenizer.json").write_bytes(byte_level(kind, corpus))
         names = {"bos_token": "<s>", "eos_token": "<|endoftext|>"}
         config = {"tokenizer_class": "PreTrainedTokenizerFast", **names}
         (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [0, 3, 2]}))
@@ -133,11 +136,12 @@ def imported(name: str, folder: Path, tokenizer: str = "", scale: float = 0.15) 
 class LlamaCpp:
     """A server of llama.cpp with one thread and an fp32 cache, for one GGUF file."""
 
-    def __init__(self, file: Path, adapter: Path | None = None) -> None:
+    def __init__(self, file: Path, adapter: Path | None = None, context: int = 64) -> None:
+        """context: the number of tokens for which the cache has room."""
         p = xllamacpp.CommonParams()
         p.model.path, p.n_ctx, p.n_parallel, p.warmup, p.fit_params, p.verbosity = (
             str(file),
-            64,
+            context,
             1,
             False,
             False,
@@ -175,6 +179,13 @@ class LlamaCpp:
     def rendered(self, messages: Sequence[dict[str, str]]) -> str:
         """Return a rendered conversation with the start of an answer."""
         return self._post("/apply-template", messages=messages)["prompt"]
+
+    def answer(self, messages: Sequence[dict[str, str]], count: int) -> str:
+        """Return the greedy answer to a conversation, of at most `count` tokens."""
+        found = self._server.handle_chat_completions(
+            {"messages": list(messages), "temperature": 0, "max_tokens": count}
+        )
+        return found["choices"][0]["message"]["content"]
 
     def _post(self, path: str, **asked: Any) -> Any:
         request = urllib.request.Request(
