@@ -88,7 +88,7 @@ py::typing::Tuple<py::float_, py::float_, py::float_> step_flops(const Executor&
   for (size_t i = 0; i < e.plan().schedule.size(); ++i) {
     computed += e.flops(i);
     const std::string_view op = e.graph().nodes()[e.plan().schedule[i].node].node->op();
-    if (op == "cross_entropy" || op == "teacher_loss") loss += e.flops(i);
+    if (op == "cross_entropy" || op == "teacher_loss" || op == "preference_loss") loss += e.flops(i);
   }
   for (const GraphNode& node : e.graph().nodes()) all += 3 * node.node->forward_flops();
   return py::make_tuple(computed, all, loss);

@@ -81,6 +81,16 @@ def teacher_loss(draw: Draw) -> Call:
     return [h, head, targets, ids, log_probs, bias], {**options, "weight": draw.pick((0.5, 1.0))}
 
 
+def preference_loss(draw: Draw) -> Call:
+    width, vocabulary, pairs = draw.size(33), draw.pick((2, 7, 17, 33, 130, 517)), draw.pick((4, 8))
+    h = draw.array(2 * pairs, draw.size(33), width)
+    targets = draw.integers(vocabulary, *h.shape[:-1], low=-2 if draw.flag() else 0)
+    kind = draw.pick(choices("preference_loss", "loss"))
+    reference = draw.array(2 * pairs, 2) if kind == "dpo" else None
+    inputs = [h, draw.array(vocabulary, width, scale=0.3), targets, draw.maybe(vocabulary), reference]
+    return inputs, {"loss": kind, "beta": 0.3, "chunk_bytes": draw.pick((1 << 24, 4096))}
+
+
 def depth_mix(draw: Draw) -> Call:
     streams, sources, width = draw.pick((1, 2, 3, 4)), draw.pick((1, 2, 3, 9, 17)), draw.size()
     first = tokens(draw, width)
@@ -258,6 +268,6 @@ OPS: dict[str, Callable[[Draw], Call]] = {
     for made in (
         *(activation, adamw, add, attention, cross_entropy, depth_mix, dropout, embedding, glu, grouped_gemm),
         *(layer_norm, linear, lion, lora, moe_balance, moe_route, pattention, rms_norm, rope, sgd),
-        teacher_loss,
+        *(preference_loss, teacher_loss),
     )
 }

@@ -11,6 +11,7 @@ from moe_cases import moe_cases
 from norm_cases import norm_cases
 from op_case import Case, act, act_slope, integers, normal
 from pointwise_cases import pointwise_cases
+from preference_cases import preference_cases
 from reference import numpy_attention, numpy_dropout
 from reference import numpy_ops as ref
 from reference.torch_muddformer import depth_mix
@@ -282,6 +283,7 @@ def cases() -> list[Case]:
         loss_case(True),
         biased_loss_case(),
         *teacher_cases(),
+        *preference_cases(),
         *slots_cases(),
         mix_case(False),
         mix_case(True),

@@ -13,7 +13,7 @@ from mudd_core.graph.tape import Tensor
 T = TypeVar("T", bound=Like)
 Given = Array | Tensor
 
-__all__: list[str] = ['custom', 'activation', 'activation_backward', 'add', 'add_backward', 'attention', 'attention_backward', 'cross_entropy', 'cross_entropy_backward', 'depth_mix', 'depth_mix_backward', 'dropout', 'dropout_backward', 'embedding', 'embedding_backward', 'glu', 'glu_backward', 'grouped_gemm', 'grouped_gemm_backward', 'layer_norm', 'layer_norm_backward', 'linear', 'linear_backward', 'lora', 'lora_backward', 'moe_balance', 'moe_balance_backward', 'moe_route', 'moe_route_backward', 'pattention', 'pattention_backward', 'rms_norm', 'rms_norm_backward', 'rope', 'rope_backward', 'teacher_loss', 'teacher_loss_backward', 'adamw', 'adamw_backward', 'lion', 'lion_backward', 'sgd', 'sgd_backward']
+__all__: list[str] = ['custom', 'activation', 'activation_backward', 'add', 'add_backward', 'attention', 'attention_backward', 'cross_entropy', 'cross_entropy_backward', 'depth_mix', 'depth_mix_backward', 'dropout', 'dropout_backward', 'embedding', 'embedding_backward', 'glu', 'glu_backward', 'grouped_gemm', 'grouped_gemm_backward', 'layer_norm', 'layer_norm_backward', 'linear', 'linear_backward', 'lora', 'lora_backward', 'moe_balance', 'moe_balance_backward', 'moe_route', 'moe_route_backward', 'pattention', 'pattention_backward', 'preference_loss', 'preference_loss_backward', 'rms_norm', 'rms_norm_backward', 'rope', 'rope_backward', 'teacher_loss', 'teacher_loss_backward', 'adamw', 'adamw_backward', 'lion', 'lion_backward', 'sgd', 'sgd_backward']
 
 @overload
 def custom(forward: Callable[..., Array], backward: Callable[..., Array | Sequence[Array | None]], *inputs: Array) -> Float32:
@@ -354,6 +354,32 @@ def pattention_backward(dy: Given | tuple[Given | None, ...], x: Given, key: Giv
     """Gradients (dx, dkey, dvalue, dkey_bias, dvalue_bias, dresidual, one for each of more) of pattention; None for absent inputs.
 
     dy is one array, or a tuple with one for each projection."""
+
+@overload
+def preference_loss(h: Array, head: Array, targets: Array, bias: Array | None = None, reference: Array | None = None, *, loss: str = 'dpo', beta: float = 0.1, label_smoothing: float = 0.0, chunk_bytes: int = 16777216) -> tuple[Float64, Float64, Float32, Float64]:
+    """Loss of pairs of answers: (loss float64 [S], pairs float64 [S], ranked, log_probs float64 [B]).
+
+    h [B, T, D], head [V, D], targets int32 [B, T]; a negative target is ignored. bias [V] is added to the logits.
+    Samples 2p and 2p + 1 are the chosen and the rejected answer of pair p. log_probs: the sum l of the log-probabilities
+    of a sample's targets; a: their mean. reference [B, W]: a row's sum is the same sum L under a reference model (dpo).
+    dpo: m = beta ((l_c - L_c) - (l_r - L_r)), loss = -(1 - label_smoothing) log sigmoid(m) - label_smoothing log
+    sigmoid(-m). orpo: m = beta (a_c - a_r), loss = -a_c - beta log sigmoid(logit(exp(a_c)) - logit(exp(a_r))).
+    loss is the sum over the pairs of each shard. ranked float32 [B, 2]: for a chosen answer 1 if m > 0, and m.
+
+    Options:
+        loss: formula of the loss. Values: dpo, orpo.
+        beta: scale of the margin, or weight of the odds ratio. Values: a number >= 0.
+        label_smoothing: probability of a swapped pair (dpo). Values: a number in [0, 0.5].
+        chunk_bytes: bytes of logits that exist at once. Values: at least 1."""
+@overload
+def preference_loss(h: Given, head: Given, targets: Given, bias: Given | None = None, reference: Given | None = None, *, loss: str = 'dpo', beta: float = 0.1, label_smoothing: float = 0.0, chunk_bytes: int = 16777216) -> tuple[Tensor, Tensor, Tensor, Tensor]: ...
+@overload
+def preference_loss(h: T, head: T, targets: Like, bias: T | None = None, reference: T | None = None, *, loss: str = 'dpo', beta: float = 0.1, label_smoothing: float = 0.0, chunk_bytes: int = 16777216) -> tuple[T, T, T, T]: ...
+
+def preference_loss_backward(dloss: Given | None | tuple[Given | None, ...], h: Given, head: Given, targets: Given, bias: Given | None = None, reference: Given | None = None, *, loss: str = 'dpo', beta: float = 0.1, label_smoothing: float = 0.0, chunk_bytes: int = 16777216) -> tuple[Float32, Float32, None, Float32 | None, Float32 | None]:
+    """Gradients (dh, dhead, None, dbias, dreference) of preference_loss; None for absent inputs.
+
+    Of the summed loss, scaled per shard by dloss (None: 1)."""
 
 @overload
 def rms_norm(x: Array, gain: Array | None = None, *, eps: float = 1e-06, heads: int = 1, gain_offset: float = 0.0) -> Float32:

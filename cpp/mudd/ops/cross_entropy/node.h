@@ -1,5 +1,5 @@
 // The node of cross_entropy: its memory plan (cross_entropy.cc), its two passes (passes.cc) and the gradients
-// of a chunk (gradients.cc). For this folder and teacher_loss, which derives from it.
+// of a chunk (gradients.cc). For this folder, and teacher_loss and preference_loss, which derive from it.
 #pragma once
 
 #include <algorithm>
@@ -70,18 +70,26 @@ class CrossEntropy : public Node {
     Place place(const Chunk& chunk) const;
   };
 
-  // Hooks of an op that derives from this one (teacher_loss).
-  virtual int bias_input() const { return kTargets + 1; }  // the number of that input, the last one
+  // Hooks of an op that derives from this one.
+  virtual int bias_input() const { return kTargets + 1; }  // the number of that input
   // Return the scratch bytes that it needs for `rows` rows, of which `at_once` have logits at the same time.
   virtual int64_t further_bytes(int64_t /*rows*/, int64_t /*at_once*/) const { return 0; }
   // Compute the statistics of row r from its logits; with `weight` the logits become weighted dlogits.
   virtual void row_softmax(const Run& run, const Work& w, int64_t r, float* row, const float* weight) const;
   // Return the loss of row r in nats.
   virtual double row_loss(const Work& w, int64_t r) const;
+  // Return the gradient of the result by the loss of row r, a row of shard s.
+  virtual double row_weight(const Run& run, const Work& w, int64_t r, int s) const;
   // Write further outputs.
   virtual void finish(const Run& /*run*/, const Work& /*w*/) const {}
   // Check further inputs in the rows with targets, and prepare their gradients in a backward pass.
   virtual void start(const Run& /*run*/, const Work& /*w*/, bool /*backward*/) const {}
+
+  Work work(const Run& run, bool backward) const;
+  // Compute the statistics of all rows with targets.
+  void row_losses(const Run& run, const Work& w);
+  // Compute the gradients from the logits, once again, and the weight of each row.
+  void row_gradients(const Run& run, const Work& w);
 
   const CrossEntropyKernels* kernels_ = nullptr;
 
@@ -93,7 +101,6 @@ class CrossEntropy : public Node {
   // last-level cache. A bf16 gradient of h would be rounded between stripes: then there is one stripe.
   int64_t stripe_rows(int64_t vocabulary, int64_t d) const;
 
-  Work work(const Run& run, bool backward) const;
   void collect_targets(const Run& run, Work* w) const;
   // Set the flops for this many rows with targets and weights of the head, before the first pass.
   void count_flops(int64_t rows, int64_t weights);

@@ -90,12 +90,15 @@ void CrossEntropy::softmax(const Run& run, const Work& w, const Chunk& chunk, bo
       }
       int s = chunk.first_shard;
       while (r >= w.s.shard_begin[s + 1]) ++s;
-      const float weight = static_cast<float>(run.dout(0) ? static_cast<const double*>(run.dout(0).data)[s]
-                                                          : run.step().loss_scale);
+      const float weight = static_cast<float>(row_weight(run, w, r, s));
       row_softmax(run, w, r, row, &weight);
       if (narrowed) convert_kernels().narrow(w.vocabulary, row, narrowed + (r - chunk.begin) * w.vocabulary);
     }
   });
+}
+
+double CrossEntropy::row_weight(const Run& run, const Work&, int64_t, int s) const {
+  return run.dout(0) ? static_cast<const double*>(run.dout(0).data)[s] : run.step().loss_scale;
 }
 
 // Compute the weighted dlogits of the chunk and add them to the gradient of the bias.
@@ -142,9 +145,7 @@ void CrossEntropy::count_flops(int64_t rows, int64_t weights) {
   backward_flops_ = flops_ * (int{wants_h_} + int{wants_head_});
 }
 
-void CrossEntropy::forward(const Run& run) {
-  const Work w = work(run, false);
-  start(run, w, false);
+void CrossEntropy::row_losses(const Run& run, const Work& w) {
   count_flops(w.counted, w.vocabulary * w.d);
   const int64_t step = w.s.chunk_rows;
   for (int64_t begin = 0; begin < w.counted; begin += step) {
@@ -152,12 +153,9 @@ void CrossEntropy::forward(const Run& run) {
     logits(run, w, chunk);
     softmax(run, w, chunk, false);
   }
-  sum_losses(run, w);
 }
 
-void CrossEntropy::backward(const Run& run) {
-  const Work w = work(run, true);
-  start(run, w, true);
+void CrossEntropy::row_gradients(const Run& run, const Work& w) {
   count_flops(w.counted, w.vocabulary * w.d);
   const int shards = run.shards().count();
   if (run.wants(bias_input())) clear_bias(run, w);
@@ -176,6 +174,19 @@ void CrossEntropy::backward(const Run& run) {
     } while (at < end);
   }
   if (run.wants(bias_input())) finish_bias(run, w);
+}
+
+void CrossEntropy::forward(const Run& run) {
+  const Work w = work(run, false);
+  start(run, w, false);
+  row_losses(run, w);
+  sum_losses(run, w);
+}
+
+void CrossEntropy::backward(const Run& run) {
+  const Work w = work(run, true);
+  start(run, w, true);
+  row_gradients(run, w);
   if (computes_in_backward()) sum_losses(run, w);
 }
 
