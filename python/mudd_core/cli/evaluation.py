@@ -10,6 +10,7 @@ from mudd_core.cli.request import Request
 from mudd_core.config import Config
 from mudd_core.data.pipelines import Prepared
 from mudd_core.engine.model import Model
+from mudd_core.engine.pairs import PairEvaluator
 from mudd_core.run.build.protocols import batch_count, batches_of, mean_of, whole_split
 from mudd_core.run.build.rows import held_out_rows
 from mudd_core.run.loop import signals
@@ -63,7 +64,7 @@ def evaluate_split(
     )
     try:
         return evaluate(
-            model,
+            model if model.pairs is None else PairEvaluator(model),
             batches_of(whole, rows, text.tokenizer, text.documents[1]),
             step=step,
             bytes_per_target=text.valid_bytes_per_target,

@@ -25,6 +25,7 @@ def faults_between(config: Sections) -> list[str]:
         + _asked_stream_faults(config)
         + _bad_record_faults(config)
         + _document_faults(config)
+        + pair_faults(config)
     )
     if not config.name or "/" in config.name or config.name.startswith("."):
         faults.append(f"name: expected a plain folder name, got '{config.name}'")
@@ -177,6 +178,38 @@ def _document_faults(config: Sections) -> list[str]:
         f"data.document: expected auto for data.pipeline={data.pipeline}, got {data.document}; only "
         "data.pipeline=text has it"
     ]
+
+
+def pair_faults(config: Sections) -> list[str]:
+    """Return the broken rules of a loss on pairs, whose sequences 2i and 2i + 1 are in one logical shard."""
+    loss, train, faults = config.loss, config.train, list[str]()
+    if not loss.of_pairs:
+        return faults
+    why = f"loss.kind={loss.kind}"
+    if config.data.pipeline != "chat":
+        faults.append(f"data.pipeline: expected chat for {why}, got {config.data.pipeline}")
+    if config.data.loss_on == "all":
+        faults.append(f"data.loss_on: expected assistant or last for {why}, got all")
+    if loss.normalize != "valid":
+        faults.append(f"loss.normalize: expected valid, the mean over pairs, for {why}, got {loss.normalize}")
+    if loss.teacher:
+        faults.append(f"loss.teacher: expected no teacher for {why}, got {loss.teacher}")
+    if loss.kind == "orpo" and loss.label_smoothing:
+        faults.append(f"loss.label_smoothing: expected 0 for {why}, got {loss.label_smoothing:g}")
+    if loss.kind == "dpo" and not config.start.load_parameters_path:
+        faults.append("start.load_parameters_path: expected the reference of loss.kind=dpo, got none")
+    shards = train.shard_count()
+    if train.batch_size % (2 * shards):
+        faults.append(
+            f"train.batch_size: expected whole pairs in each of {shards} logical shards for {why}, got "
+            f"{train.batch_size} sequences; set train.logical_shards to a power of two of at most "
+            "train.batch_size / 2"
+        )
+    if config.eval.batch_size % 2:
+        faults.append(f"eval.batch_size: expected whole pairs for {why}, got {config.eval.batch_size}")
+    if config.mesh.any_world:
+        faults.append(f"mesh.any_world: expected false for {why}, so that each rank has whole pairs")
+    return faults
 
 
 def protocol_faults(config: Sections) -> list[str]:

@@ -30,6 +30,17 @@ class LossConfig:
         "positions; micro_mean = over the micro-batches' means",
         choices=("valid", "all_slots", "micro_mean"),
     )
+    kind: str = opt(
+        "tokens",
+        "loss: tokens = cross-entropy of the targets; dpo and orpo = of pairs of answers, prompt, chosen "
+        "and rejected (docs/maths/preferences.md)",
+        choices=("tokens", "dpo", "orpo"),
+        later=True,
+    )
+    beta: float = opt(0.1, "dpo: scale of the margin; orpo: weight of the odds ratio", low=0.0, later=True)
+    label_smoothing: float = opt(
+        0.0, "dpo: probability that a pair is swapped", "fraction", low=0.0, high=0.5, later=True
+    )
     teacher: str = opt(
         "",
         "file of the command teach, whose probabilities are learned too (docs/maths/distillation.md); empty = none",
@@ -44,6 +55,11 @@ class LossConfig:
         high=1.0,
         later=True,
     )
+
+    @property
+    def of_pairs(self) -> bool:
+        """True if the loss compares the answers of pairs."""
+        return self.kind != "tokens"
 
 
 @dataclass(frozen=True)

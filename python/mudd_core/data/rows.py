@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TypedDict, runtime_checkable
 
 import numpy as np
 
-from mudd_core.base.types import Int32
+from mudd_core.base.types import Array, Int32
 from mudd_core.config import Config
 from mudd_core.data.sources.corpus import Progress, Split
 from mudd_core.data.tokenizers.tokenizer import Tokenizer
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 PARTS = ("positions", "segments", "key_mask")
 # The teacher's tokens, int32 [n_samples, T, K], and their log-probabilities, float32, of a run with loss.teacher.
 TEACHER_PARTS = ("teacher_ids", "teacher_log_probs")
+
+
+# The reference's log-probabilities of pairs of answers, float32 [n_samples, 2], whose columns are added.
+REFERENCE, REFERENCE_COLUMNS = "reference", 2
 
 
 class CursorMembers(TypedDict, total=False):
@@ -81,8 +85,8 @@ class Rows(Protocol):
     def batches(self, epochs: int) -> int | None:
         """Return the number of whole batches in `epochs` training epochs; None if only reading to the end shows it."""
 
-    def arrays(self, first_sample: int, n_samples: int) -> Mapping[str, Int32]:
-        """Return new arrays [n_samples, T] by name.
+    def arrays(self, first_sample: int, n_samples: int) -> Mapping[str, Array]:
+        """Return new arrays int32 [n_samples, T] by name; pairs of answers may have REFERENCE too.
 
         A target of -1 has no loss. Samples after the end of validation have only such targets.
         """

@@ -33,7 +33,7 @@ def check_sources(config: Config) -> None:
         elif name == "path" and spec_of(data.pipeline).plain_text and not in_records(data):
             _read_text(list_files(path), rule_named(data.document))
         elif path:
-            _read_first(chosen_files(data, name, path).files, data)
+            _read_first(chosen_files(data, name, path).files, data, pairs=config.loss.of_pairs)
 
 
 def _read_text(listing: Listing, rule: DocumentRule) -> None:
@@ -44,11 +44,11 @@ def _read_text(listing: Listing, rule: DocumentRule) -> None:
         require_text(Path(os.fsdecode(listing.path_of(listing.files[0]))), _READ_BYTES)
 
 
-def _read_first(files: tuple[Path, ...], settings: DataConfig) -> None:
+def _read_first(files: tuple[Path, ...], settings: DataConfig, *, pairs: bool) -> None:
     """Raise UserError or FormatError if the first document of the files cannot be read."""
     one = format_of(files[0], settings.format)
     if spec_of(settings.pipeline).conversations:
-        require_conversation(files[0], one, settings.column)
+        require_conversation(files[0], one, settings.column, pairs=pairs)
         return
     if spec_of(settings.pipeline).ids_alone or one.holds == "ids":
         return

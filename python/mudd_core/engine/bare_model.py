@@ -8,10 +8,11 @@ import numpy.typing as npt
 
 from mudd_core.base.in_use import InUse
 from mudd_core.base.types import Array
-from mudd_core.config import LoraConfig, ModelConfig
+from mudd_core.config import LoraConfig, LossConfig, ModelConfig
 from mudd_core.dist import Comm
 from mudd_core.engine.argument_check import kind_of
 from mudd_core.engine.batch_check import checked_batch, checked_ids
+from mudd_core.engine.pairs import checked_pairs
 from mudd_core.engine.teaching import Teaching, split_teacher
 from mudd_core.graph.parameters import Store
 
@@ -24,6 +25,7 @@ class BareModel:
     in_use: InUse
     precision: str
     normalize: str
+    pairs: LossConfig | None
     evaluated_at_once: int
     comm: Comm | None
     lora: LoraConfig | None
@@ -40,9 +42,9 @@ class BareModel:
         """Return (int32 arrays [B, T] of a batch, names of its optional arrays); raise ValueError or TypeError if
         invalid.
         """
-        if self.teaching is None:
-            return checked_batch(batch, self.config)
-        ids, taught = split_teacher(batch, self.teaching)
+        if self.pairs is not None:
+            return checked_pairs(batch, self.config, self.pairs)
+        ids, taught = (batch, {}) if self.teaching is None else split_teacher(batch, self.teaching)
         arrays, optional = checked_batch(ids, self.config)
         return {**arrays, **taught}, (*optional, *taught)
 

@@ -13,12 +13,14 @@ from mudd_core.base.types import Array, JsonObject
 from mudd_core.checkpoint import StatePart, whole_parts, whole_tensors
 from mudd_core.checkpoint.stored import StoredTensor
 from mudd_core.config import Config
+from mudd_core.data.rows import REFERENCE
 from mudd_core.engine import expert_load
 from mudd_core.engine.accuracy import step_accuracy, teacher_metrics
 from mudd_core.engine.batch_part import BATCH_SUM
-from mudd_core.engine.evaluation import EvaluationSums
+from mudd_core.engine.evaluation_sums import EvaluationSums
 from mudd_core.engine.flops import flops_per_token
 from mudd_core.engine.optimizer_groups import assign_scales, optimizer_groups
+from mudd_core.engine.pairs import pair_metrics
 from mudd_core.engine.state import EngineState, weight_parts
 from mudd_core.engine.teaching import has_teacher
 from mudd_core.engine.training_graphs import TrainingGraphs
@@ -40,6 +42,7 @@ class Engine:
         self, config: Config, model: Model, batcher: Rows | None = None, parts: tuple[str, ...] = ()
     ) -> None:
         self.config, self.model, self.batcher = config, model, batcher
+        model.pairs = config.loss if config.loss.of_pairs else None
         self._parts: tuple[str, ...] = tuple(batcher.parts) if batcher is not None else parts
         self._graphs = TrainingGraphs(config, model)
         self.model.evaluated_at_once = (
@@ -98,7 +101,10 @@ class Engine:
             if has_teacher(self._given or self._parts):
                 of_teacher = teacher_metrics(sums[-2:], report.weight_sum)
                 sums = sums[:-2]
-            self._accuracy = {**step_accuracy(sums[-2:], report.weight_sum, size), **of_teacher}
+            if self.model.pairs is not None:
+                self._accuracy = pair_metrics(sums[-2:], report.weight_sum)
+            else:
+                self._accuracy = {**step_accuracy(sums[-2:], report.weight_sum, size), **of_teacher}
             if self._load is not None:
                 self._load.add_step(step, sums[:-2])
                 self._aux_loss = report.aux_loss
@@ -152,12 +158,13 @@ class Engine:
             return {**self._accuracy}
         return {**self._accuracy, "aux_loss": self._aux_loss, **self._load.row()}
 
-    def evaluate(self, batch: Mapping[str, Array]) -> EvaluationSums:
+    def evaluate(self, batch: Mapping[str, Array]) -> tuple[float, int, int] | EvaluationSums:
         """Return (summed loss in nats, targets, correct predictions) of a batch of inputs and targets int32 [B, T].
 
-        With a teacher also return the sums of Model.evaluate_all.
+        With a teacher, and for pairs of answers, return the sums of Model.evaluate_all.
         """
-        return self.model.evaluate_all(batch) if has_teacher(batch) else self.model.evaluate(batch)
+        further = has_teacher(batch) or self.model.pairs is not None
+        return self.model.evaluate_all(batch) if further else self.model.evaluate(batch)
 
     @alone
     def first_nonfinite(self, step: int) -> str:
@@ -167,7 +174,8 @@ class Engine:
         """
         self.settle()
         given = self._given
-        optional = self._rows.parts if given is None else [n for n in given if n not in ("inputs", "targets")]
+        given_apart = ("inputs", "targets", REFERENCE)  # a graph has these inputs without being asked
+        optional = self._rows.parts if given is None else [n for n in given if n not in given_apart]
         self.executor.release()  # the caller needs only one of the two graphs, so free the other
         graphs, planned = self._graphs, self._graphs.plan(tuple(optional), check_finite=True)
         found = ""

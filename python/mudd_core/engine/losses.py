@@ -14,10 +14,11 @@ import numpy.typing as npt
 from mudd_core import _core
 from mudd_core.base.in_use import alone
 from mudd_core.base.types import Array, Float32
-from mudd_core.config import ModelConfig
-from mudd_core.data.rows import TEACHER_PARTS
+from mudd_core.config import LossConfig, ModelConfig
+from mudd_core.data.rows import REFERENCE, TEACHER_PARTS
 from mudd_core.engine.batch_check import OPTIONAL
-from mudd_core.engine.evaluation import EvaluationSums, evaluated, piece_size
+from mudd_core.engine.evaluation import evaluated, piece_size
+from mudd_core.engine.evaluation_sums import EvaluationSums
 from mudd_core.engine.inside import ShownInside
 from mudd_core.engine.planned import ExecutorOptions, Planned, plan_graph, tree_sum
 from mudd_core.engine.teaching import Teaching, has_teacher
@@ -60,11 +61,13 @@ class Losses(ShownInside):
             optional,
             trained,
             self.teaching,
+            self.pairs,
             tuple(sorted(options.items())),
         )
         if key not in self._plans:
+            shape, losses = (samples, length), (self.teaching, self.pairs)
             self._plans[key] = plan_graph(
-                self.config, self.store, mode, (samples, length), shards, optional, options, self.teaching
+                self.config, self.store, mode, shape, shards, optional, options, *losses
             )
         return self._plans[key]
 
@@ -83,19 +86,22 @@ class Losses(ShownInside):
         """
         if self.inside.is_patched:
             return self.inside.evaluate(batch)
-        nats, targets, guessed, *_ = self.evaluate_all(batch)
-        return nats, targets, guessed
+        return self.evaluate_all(batch)[:3]
 
+    @alone
     def evaluate_all(self, batch: Mapping[str, Array]) -> EvaluationSums:
-        """Return the sums of `evaluate` and, if the batch has a teacher, the sums of the divergence and agreement."""
+        """Return the sums of `evaluate` and, if the batch has a teacher, the sums of the divergence and agreement.
+
+        For a model of pairs of answers, return the summed loss, the pairs, the ranked pairs and the margins.
+        """
         parts = (*OPTIONAL, *(TEACHER_PARTS if self.teaching else ()))
         optional = tuple(name for name in parts if name in batch)
         planned = self.plan_evaluation(*batch["inputs"].shape, optional=optional)
-        return evaluated(planned, batch)
+        return evaluated(planned, batch, of_pairs=self.pairs is not None)
 
     def plan_evaluation(self, rows: int, length: int, *, optional: tuple[str, ...] = ()) -> Planned:
         """Return the graph that evaluates batches of `rows` sequences."""
-        size, shards = piece_size(self.config, rows, self.evaluated_at_once)
+        size, shards = piece_size(self.config, rows, self.evaluated_at_once, of_pairs=self.pairs is not None)
         return self.plan("evaluate", size, length, shards=shards, optional=optional)
 
     @alone
@@ -144,7 +150,7 @@ class Losses(ShownInside):
         """Return the result of loss_and_gradients from the immediate executor and its tape; the bits are equal."""
         arrays, _ = self.checked(self.adapt(batch))
         loss, count, found = sums_and_gradients(
-            self.config, self.store, arrays, shards, self.precision, self.teaching
+            self.config, self.store, arrays, shards, self.precision, self.teaching, self.pairs
         )
         trained = self._trained or self.store.names()
         # If the loss does not depend on a parameter, the gradient is zero, as in the planned graph.
@@ -169,18 +175,24 @@ def sums_and_gradients(
     shards: int,
     precision: str,
     teaching: Teaching | None = None,
+    pairs: LossConfig | None = None,
 ) -> tuple[float, float, dict[str, Array]]:
     """Return (summed loss in nats, counted targets, gradients of that sum by name) of a checked batch.
 
-    shards: logical shards of the sums. The sum includes auxiliary losses.
+    shards: logical shards of the sums. The sum includes auxiliary losses. pairs: the loss of pairs of answers.
     """
     scope = Immediate(store)
     cuts = scopes.shards(arrays["inputs"].shape[0], shards)
     taught = teaching.taught(arrays) if teaching and has_teacher(arrays) else None
     with running(scope), cuts, scopes.precision(precision):
         hidden = model_function(config)(config, Batch.of(arrays), None)
-        loss, count = (taped(one) for one in hidden.loss(arrays["targets"], taught)[:2])
-        aux = [taped(hidden.aux.loss(arrays["targets"]))] if hidden.aux else []
+        targets = arrays["targets"]
+        if pairs is not None:
+            sums = hidden.pair_loss(targets, pairs, arrays.get(REFERENCE))[:2]
+        else:
+            sums = hidden.loss(targets, taught)[:2]
+        loss, count = (taped(one) for one in sums)
+        aux = [taped(hidden.aux.loss(targets))] if hidden.aux and pairs is None else []
         tape.backward(
             loss, *(one for one in aux if one.recorded)
         )  # metrics of frozen routers are not recorded

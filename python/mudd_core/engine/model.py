@@ -18,7 +18,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.in_use import InUse, alone
 from mudd_core.base.other_names import MODEL
 from mudd_core.base.types import Array, Float32
-from mudd_core.config import Config, LoraConfig, ModelConfig
+from mudd_core.config import Config, LoraConfig, LossConfig, ModelConfig
 from mudd_core.config.schema import lora_of
 from mudd_core.dist import Comm
 from mudd_core.engine.argument_check import require_model_config
@@ -86,6 +86,7 @@ class Model(Parameters, Losses, Hinted):
         self.config = config
         self.in_use = InUse("model")  # the Trainer of this model uses the same lock
         self.teaching: Teaching | None = None  # the teacher of the run that trains the model
+        self.pairs: LossConfig | None = None  # the loss of pairs of answers, if the model trains on these
         self.normalize = "valid"  # sets the denominator of loss and gradients; see loss.normalize
         if precision not in scopes.COMPUTE:
             raise ValueError(

@@ -7,9 +7,11 @@ from typing import TypedDict
 
 from mudd_core import _core
 from mudd_core.base.types import Array
-from mudd_core.config import ModelConfig
+from mudd_core.config import LossConfig, ModelConfig
+from mudd_core.data.rows import REFERENCE
+from mudd_core.engine.pairs import needs_reference, reference_shape
 from mudd_core.engine.teaching import Teaching, has_teacher, input_shape
-from mudd_core.graph.recording import Recorder, recorded, running
+from mudd_core.graph.recording import Like, Recorder, recorded, running
 from mudd_core.models import Batch, model_function
 
 
@@ -45,6 +47,7 @@ class Planned:
         self.gradients = gradients  # memory of the gradients, if ranks share the batch
         self.inputs = inputs
         # Nodes of the logits; or of the loss, the count, the guessed targets and, with a teacher, the sums about it.
+        # With pairs of answers: of the loss, the pairs, the ranked pairs with their margins, and the log-probabilities.
         self.outputs = outputs
         self.aux, self.metrics = aux, metrics  # nodes of Hidden.aux; -1: none
 
@@ -82,24 +85,37 @@ def plan_graph(
     optional: tuple[str, ...],
     options: ExecutorOptions,
     teaching: Teaching | None = None,
+    pairs: LossConfig | None = None,
 ) -> Planned:
     """Return the graph of a mode (train, evaluate, logits) for ids of `shape` [samples, length].
 
-    config, store and teaching belong to the model. shards, optional, options: see Model.plan.
+    config, store and teaching belong to the model. shards, optional, options: see Model.plan. pairs: the loss of pairs
+    of answers; auxiliary losses are not added to it.
     """
     recorder = Recorder(store, training=mode == "train", samples=shape[0], shards=shards)
     names = ("inputs", *optional) if mode == "logits" else ("inputs", "targets", *optional)
     inputs = {name: recorder.input(name, *input_shape(name, shape, teaching)) for name in names}
     taught = teaching.of_mode(mode).taught(inputs) if teaching and has_teacher(names) else None
+    outputs: tuple[Like, ...]
     with running(recorder):
         hidden = model_function(config)(config, Batch.of(inputs), None)
-        outputs = (hidden.logits(),) if mode == "logits" else hidden.loss(inputs["targets"], taught)
         further = hidden.aux if mode != "logits" else None
-        aux = recorded(further.loss(inputs["targets"])).number if further else -1
+        aux = -1
+        if mode == "logits":
+            outputs = (hidden.logits(),)
+        elif pairs is not None:
+            reference = None
+            if needs_reference(pairs):
+                names = (*names, REFERENCE)
+                reference = recorder.input(REFERENCE, reference_shape(shape[0]), "float32")
+            outputs = hidden.pair_loss(inputs["targets"], pairs, reference)
+        else:
+            outputs = hidden.loss(inputs["targets"], taught)
+            aux = recorded(further.loss(inputs["targets"])).number if further else -1
     numbers = tuple(recorded(value).number for value in outputs)
     metrics = tuple(recorded(value).number for value in further.metrics) if further else ()
-    kept = [*numbers, *([aux] if further else []), *metrics]
-    losses = [numbers[0], *([aux] if further else [])] if mode == "train" else []
+    kept = [*numbers, *([aux] if aux >= 0 else []), *metrics]
+    losses = [numbers[0], *([aux] if aux >= 0 else [])] if mode == "train" else []
     executor = _core.Executor(recorder.graph, store, losses=losses, keep=kept, **options)
     return Planned(executor, names, numbers, aux, metrics, options.get("gradients"), shape)
 

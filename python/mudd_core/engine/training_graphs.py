@@ -101,7 +101,7 @@ class TrainingGraphs:
             seed=train.seed,
             moment_planes=moment_planes or [],
             aux=planned.aux,
-            metrics=[*planned.metrics, *planned.outputs[2:]],
+            metrics=[*planned.metrics, *planned.outputs[2 : 3 if self._config.loss.of_pairs else None]],
             gradients=planned.gradients,
             batch_sums=self.comm.world > 1 and self._batch_aux,
             first_sample=self.first,

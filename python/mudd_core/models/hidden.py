@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mudd_core import ops
+from mudd_core.config import LossConfig
 from mudd_core.config.families import ModelConfig
 from mudd_core.graph.recording import Like
 
@@ -116,6 +117,23 @@ class Hidden:
             found = ops.teacher_loss(
                 self.h, self.head, targets, taught.ids, taught.log_probs, self.bias, weight=taught.weight
             )
+        return found
+
+    def pair_loss(self, targets: Like, rule: LossConfig, reference: Like | None) -> tuple[Like, ...]:
+        """Return (nats, pairs, ranked, log_probs) of ops.preference_loss for pairs of answers.
+
+        reference: [B, W], as in ops.preference_loss; None for rule.kind=orpo.
+        """
+        found: tuple[Like, ...] = ops.preference_loss(
+            self.h,
+            self.head,
+            targets,
+            self.bias,
+            reference,
+            loss=rule.kind,
+            beta=rule.beta,
+            label_smoothing=rule.label_smoothing,
+        )
         return found
 
     def logits(self) -> Like:

@@ -71,10 +71,31 @@ class Answers:
         return "\n".join(lines)
 
 
-def losses_text(losses: Sequence[float]) -> str:
-    """Return the first and the last held-out loss; empty for less than two. losses: of all validations."""
-    if len(losses) < 2:
+@dataclass(frozen=True)
+class HeldOut:
+    """A validation: the loss in nats. accuracy, margin: of pairs of answers (Validation); None for other data."""
+
+    loss: float
+    accuracy: float | None = None
+    margin: float | None = None
+
+
+def losses_text(found: Sequence[HeldOut]) -> str:
+    """Return the first and the last held-out loss; empty for less than two. found: all validations.
+
+    For pairs of answers, also return accuracy and margin.
+    """
+    if len(found) < 2:
         return ""
+    losses = [one.loss for one in found]
+    if found[0].margin is not None:
+        rows = {
+            "loss": [f"{one.loss:.4f}" for one in found],
+            "accuracy": [f"{one.accuracy or 0.0:.1%}" for one in found],
+            "margin": [f"{one.margin or 0.0:.4f}" for one in found],
+        }
+        parts = ", ".join(f"{name} {texts[0]} before, {texts[-1]} after" for name, texts in rows.items())
+        return f"\nheld-out pairs: {parts}"
     return f"\nheld-out loss: {losses[0]:.4f} before, {losses[-1]:.4f} after (nats per target token)"
 
 
@@ -94,9 +115,15 @@ def teacher_text(run: RunFolder) -> str:
     )
 
 
-def held_out_losses(run: RunFolder) -> list[float]:
-    """Return the losses on the held-out examples, in nats per target token that contributes to the loss."""
-    return [row["val_loss"] for row in rows_of(run) if row.get("val_loss") is not None]
+def held_out(run: RunFolder) -> list[HeldOut]:
+    """Return the validations on the held-out examples: nats per target token with a loss, or per pair of answers."""
+    return [
+        HeldOut(
+            row["val_loss"], *((row.get("val_accuracy"), row["val_margin"]) if "val_margin" in row else ())
+        )
+        for row in rows_of(run)
+        if row.get("val_loss") is not None
+    ]
 
 
 def print_answers(run: RunFolder, base: Base) -> None:
@@ -104,7 +131,7 @@ def print_answers(run: RunFolder, base: Base) -> None:
 
     Raise StopRequestedError, with the reason, if a stop is requested before all answers are complete.
     """
-    if losses := losses_text(held_out_losses(run)):
+    if losses := losses_text(held_out(run)):
         print(losses, flush=True)
     if of_teacher := teacher_text(run):
         print(of_teacher, flush=True)

@@ -1,6 +1,7 @@
-"""Fine-tune a Hugging Face model or a run on conversations.
+"""Fine-tune a Hugging Face model or a run on conversations, or on pairs of answers.
 
     python3 launch.py tune --base=SmolLM2-135M --data=chat.jsonl --workdir=runs/mine
+    python3 launch.py tune --base=runs/mine-export --data=pairs.jsonl --loss=dpo --workdir=runs/better
     python3 launch.py tune --base=SmolLM2-135M --data=chat.jsonl --workdir=runs/mine --plan
 
 The command prints its choices with reasons, trains, and shows held-out prompts with the answers of both models. On
@@ -21,6 +22,7 @@ from mudd_core.cli.commands import plan
 from mudd_core.cli.names import JOB_OPTIONS, OPTIONS
 from mudd_core.cli.same_run import typed
 from mudd_core.cli.tune.before_after import print_answers
+from mudd_core.cli.tune.fields import loss_word
 from mudd_core.cli.tune.line import require_own_names
 from mudd_core.cli.tune.start import Asked, Start, started
 from mudd_core.config.tool_arguments import ToolArguments
@@ -37,6 +39,8 @@ def main(words: Sequence[str]) -> int:
     run = RunFolder(local(options.workdir, "[tune] --workdir"))
     rest += _teacher_fields(options)
     ranks = whole("[arguments] --ranks", options.ranks or "1", 1, 1024)
+    if options.loss:
+        rest = [loss_word(options.loss, "[tune] --loss"), *rest]
     asked = Asked(options.base, options.data, run, options.adapter or "", rest, ranks, options.plan)
     with started(asked) as start:
         code = _planned_or_trained(options, words, asked, start)
@@ -83,6 +87,9 @@ def _parser() -> ToolArguments:
     )
     parser.add_argument(
         "--data", required=True, metavar="FILE", help="conversations: jsonl, Parquet or Arrow (docs/data.md)"
+    )
+    parser.add_argument(
+        "--loss", metavar="KIND", help="dpo or orpo: learn from pairs, prompt, chosen and rejected"
     )
     parser.add_argument("--adapter", metavar="DIR", help="PEFT folder with adapters to train further")
     parser.add_argument("--teacher", metavar="FILE", help="file of the command teach to learn from as well")

@@ -35,6 +35,13 @@ from mudd_core.run.store.run_folder import CONFIG, RunFolder
 _BASE = "[tune] --base"
 
 
+def loss_word(kind: str, argument: str) -> str:
+    """Return the override for a loss; raise UserError for an unknown one. argument: its name for messages."""
+    if kind not in ("tokens", "dpo", "orpo"):
+        raise UserError(f"{argument}: expected dpo, orpo, or tokens for conversations, got {kind!r}")
+    return f"loss.kind={kind}"
+
+
 def require_fields(words: Sequence[str], base: str) -> Config | None:
     """Return the config of these fields; None for a base whose config cannot be read: the import names that mistake.
 

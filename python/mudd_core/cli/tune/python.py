@@ -19,6 +19,7 @@ def tune(
     workdir: str | Path,
     *,
     adapter: str | Path | None = None,
+    loss: str = "tokens",
     progress: bool = True,
     **fields: Value,
 ) -> Tuned:
@@ -26,9 +27,10 @@ def tune(
 
     It chooses what the command `tune` chooses, prints these choices with reasons, and trains. The same call resumes a
     stopped run. base: a folder of Hugging Face or a run. data: a file of conversations: jsonl, Parquet or Arrow.
-    workdir: the folder of the run. adapter: a folder of PEFT, whose adapters are trained further. progress: print the
+    workdir: the folder of the run. adapter: a folder of PEFT, whose adapters are trained further. loss: dpo or orpo for
+    pairs of answers, records with prompt, chosen and rejected. progress: print the
     choices and show the progress, as Trainer.fit does. fields: fields of the config by section and name, such as
     lora_rank=8; they replace choices.
     Raise UserError for unusable data, fields, bases, and for a folder of another run; SaveError if a save failed.
     """
-    return tuned(base, data, workdir, adapter, progress, fields)
+    return tuned(base, data, workdir, adapter, loss, progress, fields)

@@ -104,6 +104,9 @@ def tune(
     optim_muon_adjust_lr: Literal["match_rms_adamw", "original"] = ...,
     optim_groups: str | os.PathLike[str] = ...,
     loss_normalize: Literal["valid", "all_slots", "micro_mean"] = ...,
+    loss_kind: Literal["tokens", "dpo", "orpo"] = ...,
+    loss_beta: float = ...,
+    loss_label_smoothing: float = ...,
     loss_teacher: str | os.PathLike[str] = ...,
     loss_teacher_weight: float = ...,
     eval_max_batches: int = ...,
@@ -175,7 +178,8 @@ def tune(
 
     It chooses what the command `tune` chooses, prints these choices with reasons, and trains. The same call resumes a
     stopped run. base: a folder of Hugging Face or a run. data: a file of conversations: jsonl, Parquet or Arrow.
-    workdir: the folder of the run. adapter: a folder of PEFT, whose adapters are trained further. progress: print the
+    workdir: the folder of the run. adapter: a folder of PEFT, whose adapters are trained further. loss: dpo or orpo for
+    pairs of answers, records with prompt, chosen and rejected. progress: print the
     choices and show the progress, as Trainer.fit does. fields: fields of the config by section and name, such as
     lora_rank=8; they replace choices.
     Raise UserError for unusable data, fields, bases, and for a folder of another run; SaveError if a save failed.

@@ -26,11 +26,14 @@ from mudd_core.data.pipelines.chat import ChatData
 from mudd_core.run.build.rows import opened_teacher, row_shape
 
 _LONGEST = 1024  # tokens of a sequence; longer examples are dropped
-_EPOCHS = 3
+_EPOCHS, _PAIR_EPOCHS = 3, 1
 _EXAMPLES = 8
 _WARM_UP = 0.03
 _TOKENS_AT_ONCE = 2048  # tokens per graph run
 _RATES = {"lora": 2e-4, "full": 2e-5}
+_PAIR_RATES = {"lora": 1e-5, "full": 1e-6}
+_WHY_PAIR_RATE = "a low rate: pairs say only which of two answers is better"
+_PAIRS = 8
 _WHY_RATE = {
     "lora": "the usual learning rate of LoRA, ten times the rate of full fine-tuning",
     "full": "a low rate changes the weights little, so that the base keeps what it knows",
@@ -106,7 +109,10 @@ def _choose_method(recipe: Recipe) -> None:
         "tune.method", "lora", "adapters with frozen weights: little memory, the base stays as it is"
     )
     kind = "lora" if recipe.config.tune.method == "lora" else "full"
-    recipe.choose("optim.lr", _RATES[kind], _WHY_RATE[kind])
+    if recipe.config.loss.of_pairs:
+        recipe.choose("optim.lr", _PAIR_RATES[kind], _WHY_PAIR_RATE)
+    else:
+        recipe.choose("optim.lr", _RATES[kind], _WHY_RATE[kind])
     recipe.choose("optim.schedule", "linear", "falls to zero, so that the last batches do not decide")
     recipe.choose("optim.final_lr_ratio", 0.0, "the end of that line")
     recipe.choose("optim.weight_decay", 0.0, "few updates: decay would only pull the base's weights to zero")
@@ -142,38 +148,56 @@ def _choose_rows(recipe: Recipe, ranks: int) -> None:
     longest, dropped = int(lengths.max()), found.train.dropped + found.valid.dropped
     longer = f"; {dropped:,} longer ones are left out (data.too_long)" if dropped else ""
     fitting = min(cap, max(256, -(-longest // 64) * 64))
+    what = "an answer each" if found.of_pairs else "packed examples"
     recipe.choose(
-        "train.seq_len",
-        fitting,
-        f"sequences of packed examples, the longest of {longest + 1:,} tokens{longer}",
+        "train.seq_len", fitting, f"sequences of {what}, the longest of {longest + 1:,} tokens{longer}"
     )
-    held, recipe.counted = found.documents[1], found.counted_share
-    refused = f"; left out: {found.kept.facts['refused']}" if found.kept.facts.get("refused") else ""
-    recipe.lines.insert(
-        0,
-        f"data: {lengths.size:,} examples, {lengths.sum():,} tokens an epoch ({lengths.mean():.0f} each), {held:,} "
-        f"held out ({held / (held + lengths.size):.0%}); {recipe.counted:.1%} of the targets contribute to "
-        f"the loss{refused}",
-    )
+    recipe.counted = found.counted_share
+    recipe.lines.insert(0, _data_line(found, recipe.counted))
     rows = found.rows("train", row_shape(recipe.config)).rows
     each = lengths.size / rows
-    recipe.choose("train.batch_size", *_batch(rows, each, ranks))
+    if found.of_pairs:
+        _choose_pairs(recipe, rows, ranks)
+    else:
+        recipe.choose("train.batch_size", *_batch(rows, each, ranks))
     train = recipe.config.train
     whole = max(1, rows // train.batch_size)
-    passes = train.epochs or _EPOCHS
+    passes = train.epochs or (_PAIR_EPOCHS if found.of_pairs else _EPOCHS)
     steps = passes * whole if train.epochs else max(1, round(passes * rows / train.batch_size))
     recipe.choose(
         "train.steps",
         steps,
-        f"{passes} epochs of {rows:,} sequences; more epochs mostly memorize the examples",
+        f"{passes} epoch{'s' * (passes != 1)} of {rows:,} sequences; more epochs mostly memorize the examples",
     )
     steps = recipe.config.train.steps
     recipe.choose("optim.warmup_steps", math.ceil(_WARM_UP * steps), "3 % of the steps, while moments settle")
     recipe.choose("train.eval_every", whole, "the held-out examples after each epoch")
     recipe.choose("train.save_every", whole, "a checkpoint after each epoch")
-    at_once = max(1, _TOKENS_AT_ONCE // train.seq_len)
+    at_once = max(2 if found.of_pairs else 1, _TOKENS_AT_ONCE // train.seq_len)
     if train.batch_size > at_once and MICRO_BATCH_SIZE not in recipe.config.bound_fields:
         recipe.choose(MICRO_BATCH_SIZE, at_once, "less memory, the same bits")
+
+
+def _data_line(found: ChatData, counted: float) -> str:
+    """Return the line about the examples, or the pairs of answers."""
+    examples, held = found.documents
+    lengths, what = found.train.slots, "pairs" if found.of_pairs else "examples"
+    refused = f"; left out: {found.kept.facts['refused']}" if found.kept.facts.get("refused") else ""
+    return (
+        f"data: {examples:,} {what}, {lengths.sum():,} tokens an epoch ({lengths.sum() / examples:.0f} each), {held:,} "
+        f"held out ({held / (held + examples):.0%}); {counted:.1%} of the targets contribute to the loss{refused}"
+    )
+
+
+def _choose_pairs(recipe: Recipe, rows: int, ranks: int) -> None:
+    """Choose the batch of pairs, and the logical shards, each with whole pairs. rows: the sequences per epoch."""
+    pairs = min(_PAIRS, 1 << ((rows // 2).bit_length() - 1))
+    pairs = max(pairs, 1 << (ranks - 1).bit_length())
+    recipe.choose("train.batch_size", 2 * pairs, f"{pairs} pairs: each is a chosen and a rejected answer")
+    batch, shards = recipe.config.train.batch_size, recipe.config.train.logical_shards
+    while shards > 1 and batch % (2 * shards):
+        shards //= 2
+    recipe.choose("train.logical_shards", shards, "parts of the batch with whole pairs")
 
 
 def _batch(rows: int, each: float, ranks: int) -> tuple[int, str]:

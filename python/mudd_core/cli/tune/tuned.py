@@ -13,7 +13,8 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.paths import local
 from mudd_core.base.python_arguments import python_errors
 from mudd_core.base.show.tables import html_table
-from mudd_core.cli.tune.before_after import Answer, Answers, answers_of, held_out_losses, losses_text
+from mudd_core.cli.tune.before_after import Answer, Answers, HeldOut, answers_of, held_out, losses_text
+from mudd_core.cli.tune.fields import loss_word
 from mudd_core.cli.tune.start import Asked, started
 from mudd_core.config import Config, load_config
 from mudd_core.config.keywords import changes_of
@@ -31,7 +32,8 @@ class Tuned:
 
     choices: a line for each chosen field, with the reason. losses: of all validations, in nats per target token;
     the first is of the base. answers: to a few held-out prompts, before and after; empty if the run was stopped.
-    of_training: no example is held out, so these prompts are of the training data.
+    of_training: no example is held out, so these prompts are of the training data. held_out: the validations, for pairs
+    of answers with the accuracy and the margin of each.
     """
 
     run: Run
@@ -40,9 +42,10 @@ class Tuned:
     losses: tuple[float, ...]
     answers: tuple[Answer, ...]
     of_training: bool = False
+    held_out: tuple[HeldOut, ...] = ()
 
     def __repr__(self) -> str:
-        text = "\n".join(filter(None, [losses_text(self.losses).strip(), self._answers.text()]))
+        text = "\n".join(filter(None, [losses_text(self.held_out).strip(), self._answers.text()]))
         return (
             f"Tuned('{self.run.path}', step {self.summary.step:,} of {self.summary.steps:,})\n{text}".rstrip()
         )
@@ -50,7 +53,7 @@ class Tuned:
     def _repr_html_(self) -> str:
         rows = [tuple(vars(one).values()) for one in self.answers]
         title = f"Tuned '{self.run.path}': step {self.summary.step:,} of {self.summary.steps:,}"
-        if losses := losses_text(self.losses).strip():
+        if losses := losses_text(self.held_out).strip():
             title = f"{title}; {losses}"
         if note := self._answers.note:
             title = f"{title}; {note}"
@@ -66,6 +69,7 @@ def tuned(
     data: str | Path,
     workdir: str | Path,
     adapter: str | Path | None,
+    loss: str,
     progress: bool,
     fields: Mapping[str, Value],
 ) -> Tuned:
@@ -78,7 +82,7 @@ def tuned(
             path_text("tune", "data", data),
             run,
             "" if adapter is None else path_text("tune", "adapter", adapter),
-            _words(fields),
+            _words(fields) if loss == "tokens" else [loss_word(loss, "[tune] loss"), *_words(fields)],
         )
         with nullcontext() if progress else redirect_stdout(io.StringIO()), started(asked) as start:
             print("\n".join(start.lines), flush=True)
@@ -87,9 +91,10 @@ def tuned(
                 left = trainer.step_done < trainer.config.train.steps
                 summary = trainer.fit(progress=progress and left)
         answers = Answers(()) if summary.stopped else answers_of(run, start.base)
-    losses = tuple(held_out_losses(run))
+    found = tuple(held_out(run))
+    losses = tuple(one.loss for one in found)
     choices = tuple(map(str.strip, start.lines))
-    return Tuned(load_run(run.path), summary, choices, losses, answers.answers, answers.of_training)
+    return Tuned(load_run(run.path), summary, choices, losses, answers.answers, answers.of_training, found)
 
 
 def _base(run: Run) -> str:

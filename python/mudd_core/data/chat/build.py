@@ -21,6 +21,7 @@ from mudd_core.data.chat.counted import (
 )
 from mudd_core.data.chat.kept import Entry
 from mudd_core.data.chat.masks import example_of, require_spans
+from mudd_core.data.chat.pairs import digest_of, pair_of, whole_pairs
 from mudd_core.data.chat.renderer import SHORTEST_BOUND, RenderedChat, Renderer
 from mudd_core.data.chat.templates import ChatTemplate
 from mudd_core.data.formats.format import BadRecords, Format
@@ -105,7 +106,10 @@ def _cut(text: str, first: int) -> str:
 
 @dataclass
 class Build:
-    """A reader of all examples of the files. faults: the rejected ones, complete after the last entry."""
+    """A reader of all examples of the files. faults: the rejected ones, complete after the last entry.
+
+    pairs: each record is a pair of answers, and both become entries.
+    """
 
     settings: DataConfig
     found: Sources
@@ -115,6 +119,7 @@ class Build:
     faults: Faults = field(default_factory=Faults)
     total: int = 0
     longest: int = SHORTEST_BOUND
+    pairs: bool = False
     counts: Counter[str] = field(default_factory=Counter)
     bad: BadRecords = field(init=False)
 
@@ -128,10 +133,8 @@ class Build:
         """
         renderer = Renderer(self.template, self.settings.loss_on, self.longest)
         try:
-            ready = self._rendered(renderer)
-            for group in _groups(ready):
-                end_on_request("tokenizing conversations")
-                yield from self._tokenized(group)
+            made = self._tokenized(_groups(self._rendered(renderer)))
+            yield from whole_pairs(made) if self.pairs else (one for one in made if one is not None)
         finally:
             renderer.close()
         if self.settings.bad_examples == "fail":
@@ -151,13 +154,14 @@ class Build:
                     self.progress("rendering conversations", done, len(files))
                 place = f"example {number:,} of {file.name}"
                 try:
-                    chat = conversation_of(record, column)
-                    digest = chat.digest()
-                    rendered = renderer.render(chat, place)
-                    require_spans(rendered)  # done before tokenizing, which takes seconds per megabyte
-                    self.counts[_PARSED] += chat.parsed
-                    self.counts[_CHANGED] += rendered.changed
-                    yield rendered, number, place, digest, bool(held)
+                    chats = pair_of(record, column) if self.pairs else (conversation_of(record, column),)
+                    digest = digest_of(chats)
+                    found = [renderer.render(chat, place) for chat in chats]
+                    for rendered in found:
+                        require_spans(rendered)  # done before tokenizing, which takes seconds per megabyte
+                    self.counts[_PARSED] += sum(chat.parsed for chat in chats)
+                    self.counts[_CHANGED] += sum(rendered.changed for rendered in found)
+                    yield from ((rendered, number, place, digest, bool(held)) for rendered in found)
                 except RefusedError as error:
                     self._require_some(error)
                     if error.kind == TOO_LONG and self.settings.too_long != "fail":
@@ -181,7 +185,13 @@ class Build:
         """Return lines about the conversations that were changed on reading, or not trained on."""
         return [f"{count:,} {what}" for what, count in self.counts.items() if count]
 
-    def _tokenized(self, group: list[_Rendered]) -> Iterator[Entry]:
+    def _tokenized(self, groups: Iterator[list[_Rendered]]) -> Iterator[Entry | None]:
+        """Yield the entries, None for a rejected conversation."""
+        for group in groups:
+            end_on_request("tokenizing conversations")
+            yield from self._of_group(group)
+
+    def _of_group(self, group: list[_Rendered]) -> Iterator[Entry | None]:
         assert isinstance(self.tokenizer, WithPlaces)
         found: list[tuple[Int64, Int64]] = self.tokenizer.encode_with_places(
             [chat.text for chat, *_ in group]
@@ -191,6 +201,7 @@ class Build:
                 one = example_of(chat, ids, places, self.tokenizer.bos_id, self.tokenizer.eos_id)
             except RefusedError as error:
                 self.faults.add(place, error)
+                yield None
             else:
                 yield Entry(one, number, digest, held)
 
@@ -220,8 +231,14 @@ def _of_another_layout(place: str, error: NoLayoutError) -> UserError:
     return UserError(f"[data.column] {place}: {error}")
 
 
-def require_conversation(path: Path, one: Format, column: str) -> None:
-    """Raise UserError or FormatError if the first record of a file is not a conversation. column: as data.column."""
+def require_conversation(path: Path, one: Format, column: str, *, pairs: bool = False) -> None:
+    """Raise UserError or FormatError if the first record of a file is not a conversation. column: as data.column.
+
+    pairs: the records are pairs of answers, which are checked when all are read.
+    """
+    if pairs:
+        next(records(path, one, filled=False), None)
+        return
     if (record := next(records(path, one, filled=False), None)) is not None:
         try:
             conversation_of(record, messages_column(column))

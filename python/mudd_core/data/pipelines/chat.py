@@ -11,7 +11,7 @@ from pathlib import Path
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.regular_files import read_bytes
-from mudd_core.base.types import JsonObject
+from mudd_core.base.types import Float64, JsonObject
 from mudd_core.config import Config
 from mudd_core.data.cache.folder import locked
 from mudd_core.data.chat.build import Build
@@ -23,6 +23,7 @@ from mudd_core.data.chat.turn_end import turn_end
 from mudd_core.data.formats.format import dropped_note
 from mudd_core.data.pipelines.chat_rows import PARTS, ChatRows, Chosen, chosen
 from mudd_core.data.pipelines.ids_data import fingerprint_of
+from mudd_core.data.pipelines.pair_rows import PairRows, chosen_pairs
 from mudd_core.data.progress import ConsoleProgress
 from mudd_core.data.rows import Pipeline, Preparation, RowShape
 from mudd_core.data.sources.access import Access, local_root
@@ -37,13 +38,17 @@ _TEMPLATE, _TOOL_USE = "template.jinja", "tool_use.jinja"
 
 @dataclass(frozen=True)
 class ChatData:
-    """Tokenized conversations."""
+    """Tokenized conversations.
+
+    reference: for pairs of answers, the reference's log-probability of each kept example, in nats.
+    """
 
     config: Config
     fingerprint: str
     kept: Kept
     tokenizer: Tokenizer
     valid_bytes_per_target: float = 0.0
+    reference: Float64 | None = None
 
     @property
     def seal(self) -> str:
@@ -59,7 +64,16 @@ class ChatData:
 
     @property
     def documents(self) -> tuple[int, int]:
-        return self.train.places.size, self.valid.places.size
+        return self.train.places.size // self._answers, self.valid.places.size // self._answers
+
+    @property
+    def of_pairs(self) -> bool:
+        """True if the examples are pairs of answers."""
+        return self.config.loss.of_pairs
+
+    @property
+    def _answers(self) -> int:
+        return 2 if self.of_pairs else 1
 
     @cached_property
     def train(self) -> Chosen:
@@ -72,7 +86,11 @@ class ChatData:
         return self._of("valid")
 
     def _of(self, split: Split) -> Chosen:
-        return chosen(self.kept, split, self.config.train.seq_len, self.config.data.too_long)
+        return self._found(split, self.config.train.seq_len)
+
+    def _found(self, split: Split, seq_len: int) -> Chosen:
+        choose = chosen_pairs if self.of_pairs else chosen
+        return choose(self.kept, split, seq_len, self.config.data.too_long)
 
     @property
     def counted_share(self) -> float:
@@ -80,11 +98,14 @@ class ChatData:
         places = self.train.places
         return float(self.kept.counted[places].sum()) / max(1, int((self.kept.lengths[places] - 1).sum()))
 
-    def rows(self, split: Split, shape: RowShape) -> ChatRows:
-        found = chosen(self.kept, split, shape.seq_len, self.config.data.too_long)
-        made = ChatRows(
-            self.kept, found, split, shape, self.config.data.shuffle != "off", self.tokenizer.bos_id
-        )
+    def rows(self, split: Split, shape: RowShape) -> ChatRows | PairRows:
+        found = self._found(split, shape.seq_len)
+        shuffled, bos_id = self.config.data.shuffle != "off", self.tokenizer.bos_id
+        made: ChatRows | PairRows
+        if self.of_pairs:
+            made = PairRows(self.kept, found, split, shape, shuffled, bos_id, self.reference)
+        else:
+            made = ChatRows(self.kept, found, split, shape, shuffled, bos_id)
         if split == "train" and made.rows < 1 and not found.dropped:
             refused = self.kept.facts.get("refused")
             raise UserError(
@@ -109,12 +130,12 @@ class ChatData:
 
     def describe(self) -> list[str]:
         train, valid = self.train, self.valid
-        facts = self.kept.facts
+        facts, what = self.kept.facts, "pairs" if self.of_pairs else "examples"
         lines = [
             f"cache       {self.kept.folder}",
             f"pipeline    chat: template {facts.get('template')}, data.loss_on={self.config.data.loss_on}",
-            f"train       {train.places.size:,} examples, {train.slots.sum():,} tokens",
-            f"valid       {valid.places.size:,} examples, {valid.slots.sum():,} tokens",
+            f"train       {self.documents[0]:,} {what}, {train.slots.sum():,} tokens",
+            f"valid       {self.documents[1]:,} {what}, {valid.slots.sum():,} tokens",
         ]
         if (template := kept_template(self.kept.folder)) and (end := turn_end(template, self.tokenizer)):
             lines += [f"warning     {note}" for note in end.notes(template.name)]
@@ -168,6 +189,8 @@ def prepare(config: Config, how: Preparation) -> ChatData:
     }
     if config.data.bad_records == "drop":
         rule["bad_records"] = "drop"
+    if config.loss.of_pairs:
+        rule["pairs"] = 1
     longest = bound_for(config.train.seq_len)
     # Earlier versions kept the nulls of tables, and stored arguments as strings. New runs do not use their caches.
     if how.fingerprint is None or how.fingerprint != fingerprint_of(files, rule, None):
@@ -181,7 +204,10 @@ def prepare(config: Config, how: Preparation) -> ChatData:
             how.before_build()
         with locked(root, f"{folder.name}.lock", progress):
             if not folder.is_dir():
-                build = Build(config.data, found, template, tokenizer, progress, longest=longest)
+                of_pairs = config.loss.of_pairs
+                build = Build(
+                    config.data, found, template, tokenizer, progress, longest=longest, pairs=of_pairs
+                )
                 _write(folder, build, source)
     return _checked(_opened(config, folder))
 

@@ -6,6 +6,7 @@ Whole examples are packed by best fit, from the longest to the shortest.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
@@ -129,18 +130,26 @@ class ChatRows:
 
     def arrays(self, first_sample: int, n_samples: int) -> dict[str, Int32]:
         """Return inputs, targets (-1: no loss), positions from 0 in each example, and segment numbers from 1."""
-        shape = (n_samples, self.shape.seq_len)
-        inputs, positions, segments = (np.zeros(shape, np.int32) for _ in range(3))
-        targets = np.full(shape, -1, np.int32)
-        for i in range(n_samples):
-            at = 0
-            for segment, one in enumerate(self.examples(first_sample + i), 1):
-                here = slice(at, at := at + one.ids.size - 1)
-                inputs[i, here] = one.ids[:-1]
-                targets[i, here] = np.where(one.counts[1:], one.ids[1:], -1)
-                positions[i, here] = np.arange(one.ids.size - 1)
-                segments[i, here] = segment
-        return {"inputs": inputs, "targets": targets, "positions": positions, "segments": segments}
+        return arrays_of(
+            map(self.examples, range(first_sample, first_sample + n_samples)), self.shape.seq_len
+        )
+
+
+def arrays_of(rows: Iterable[Sequence[Example]], seq_len: int) -> dict[str, Int32]:
+    """Return the arrays [n, seq_len] of sequences, each with its examples one after another."""
+    found = list(rows)
+    shape = (len(found), seq_len)
+    inputs, positions, segments = (np.zeros(shape, np.int32) for _ in range(3))
+    targets = np.full(shape, -1, np.int32)
+    for i, examples in enumerate(found):
+        at = 0
+        for segment, one in enumerate(examples, 1):
+            here = slice(at, at := at + one.ids.size - 1)
+            inputs[i, here] = one.ids[:-1]
+            targets[i, here] = np.where(one.counts[1:], one.ids[1:], -1)
+            positions[i, here] = np.arange(one.ids.size - 1)
+            segments[i, here] = segment
+    return {"inputs": inputs, "targets": targets, "positions": positions, "segments": segments}
 
 
 def best_fit(lengths: Int64, capacity: int) -> list[list[int]]:

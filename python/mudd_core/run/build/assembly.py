@@ -21,6 +21,7 @@ from mudd_core.run.build.disk_space import checkpoint_bytes, refuse_full_disk, s
 from mudd_core.run.build.memory_plan import MemoryPlan
 from mudd_core.run.build.place import ALONE, Place
 from mudd_core.run.build.planned_model import plan_model
+from mudd_core.run.build.reference import with_reference
 from mudd_core.run.build.rows import data_end_note, ended_by_data, training_rows
 from mudd_core.run.build.run_data import shared_data, with_text
 from mudd_core.run.build.shared_memory import fit_node
@@ -102,6 +103,8 @@ def _with_data(
         _disk_warning(config, ranks, checkpoints, plan.checkpoint_bytes(plan.require()))
 
     text = shared_data(pipelines.prepare, config, fingerprint, ranks, check)
+    folder = checkpoints.run if checkpoints is not None else None
+    text, compared = with_reference(config, text, folder, ranks)
     shape = resolved_model(config, text.vocab_size)
     plan = MemoryPlan(shape, config, place, stored)
     report = ranks.together(plan.require)
@@ -118,9 +121,10 @@ def _with_data(
         ranks.barrier()  # wait, because ranks of a node may share the weights
     base = None
     if ended.tune.method == "lora":
-        base = load_base(ended, model, checkpoints.run if checkpoints is not None else None)
+        base = load_base(ended, model, folder)
         ranks.barrier()
-    return _Parts(ended, model, engine, text, (memory_warning, disk), steps, ends, base)
+    warnings = (memory_warning, disk, compared)
+    return _Parts(ended, model, engine, text, warnings, steps, ends, base)
 
 
 def _disk_warning(config: Config, ranks: Ranks, checkpoints: Checkpoints | None, each: int) -> str:

@@ -12,6 +12,7 @@ from mudd_core.config import Config
 from mudd_core.run.build import start_warnings
 from mudd_core.run.build.components import Components
 from mudd_core.run.build.protocols import validated_slots, validated_tokens
+from mudd_core.run.build.reference import with_reference
 from mudd_core.run.build.rows import no_validation, row_shape, taught_batches, teacher_file, training_rows
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.records.facts import DATA_FACT, vocabulary_facts, vocabulary_in_use
@@ -47,6 +48,7 @@ def add_text(
     from mudd_core.data import pipelines
 
     text = shared_data(pipelines.prepare, config, fingerprint, ranks or Ranks())
+    text, _ = with_reference(config, text, None, ranks or Ranks())
     have = components.model.config.vocab_size
     if text.vocab_size > have:
         raise UserError(

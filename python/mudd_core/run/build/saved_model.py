@@ -19,6 +19,7 @@ from mudd_core.engine.model_shape import resolved_model
 from mudd_core.engine.state import weight_parts
 from mudd_core.run.build.base import load_base, require_base
 from mudd_core.run.build.planned_model import spread_of
+from mudd_core.run.build.reference import with_reference
 from mudd_core.run.build.run_data import shared_data
 from mudd_core.run.build.shared_memory import fit_weights
 from mudd_core.run.build.start_source import check_start
@@ -47,7 +48,9 @@ def load_run(
             f"[data] the token cache {text.fingerprint} is not the token cache that {folder} was "
             f"trained with: saved seal {facts[SEAL_FACT]!r}, now {text.seal!r}; restore the old cache"
         )
+    text, _ = with_reference(config, text, folder, ranks)
     model, found = model_of_run(config, folder, step, vocab_size=text.vocab_size, ranks=ranks)
+    model.pairs = config.loss if config.loss.of_pairs else None
     train = config.train
     runs, _ = cut_batch(train.batch_size, train.shard_count(), train.micro_batch_size)
     model.evaluated_at_once = train.batch_size // runs

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from mudd_core.base.types import Array
+from mudd_core.engine.evaluation_sums import EvaluationSums
 from mudd_core.run.build.protocols import token_mean
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.records.engine import Evaluator
@@ -36,19 +37,16 @@ def evaluate(
     """
     ranks = ranks or Ranks()
     begin = time.perf_counter()
-    found: list[tuple[float, int, int]] = []
-    of_teacher: list[tuple[float, int]] = []
+    found: list[EvaluationSums] = []
     for count, own in _dealt_alike(batches, ranks) if together else _dealt(batches, ranks):
         if stop():
             return None
-        sums = (0.0, 0, 0) if own is None else evaluator.evaluate(own)
+        sums = EvaluationSums(0.0, 0, 0) if own is None else evaluator.evaluate(own)
         for one in ranks.gathered(sums)[:count]:
-            found.append(tuple(one[:3]))
-            of_teacher += [tuple(one[3:])] if one[3:] else []
-            report(BatchSums(len(found), *found[-1], time.perf_counter() - begin))
+            found.append(EvaluationSums(*one))
+            report(BatchSums(len(found), *found[-1][:3], time.perf_counter() - begin))
     loss, targets = mean([one[:2] for one in found]), sum(one[1] for one in found)
     bits = loss / LN2 / bytes_per_target if bytes_per_target else None
-    divergence, agreed = (sum(one[i] for one in of_teacher) / max(1, targets) for i in (0, 1))
     counted = [one for one in found if one[1]]  # a batch without targets has no mean
     return Validation(
         step,
@@ -57,11 +55,18 @@ def evaluate(
         targets,
         time.perf_counter() - begin,
         val_accuracy=sum(one[2] for one in found) / targets if targets else None,
-        val_teacher_kl=divergence if of_teacher else None,
-        val_teacher_agreement=agreed if of_teacher else None,
+        val_teacher_kl=_mean([one.divergence for one in found], targets),
+        val_teacher_agreement=_mean([one.agreed for one in found], targets),
+        val_margin=_mean([one.margins for one in found], targets),
         batch_loss=sum(one[0] / one[1] for one in counted) / max(1, len(counted)),
         batch_accuracy=sum(one[2] / one[1] for one in counted) / max(1, len(counted)),
     )
+
+
+def _mean(sums: Sequence[float | None], targets: int) -> float | None:
+    """Return the mean over all targets; None without targets, or if no batch has this sum."""
+    known = [one for one in sums if one is not None]
+    return sum(known) / targets if known and targets else None
 
 
 def _dealt(

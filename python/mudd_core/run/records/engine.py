@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from mudd_core.base.types import Array, Json
 from mudd_core.checkpoint import StatePart
+from mudd_core.engine.evaluation_sums import EvaluationSums
 from mudd_core.engine.weight_norms import Squares
 
 
@@ -54,13 +55,8 @@ def kept(report: StepReport) -> bool:
 class Evaluator(Protocol):
     """The part of a model or engine that validation uses."""
 
-    def evaluate(
-        self, batch: Mapping[str, Array]
-    ) -> tuple[float, int, int] | tuple[float, int, int, float, int]:
-        """Return summed nats, counted and guessed targets of a batch.
-
-        With a teacher also return the summed divergence and the targets of agreement.
-        """
+    def evaluate(self, batch: Mapping[str, Array]) -> tuple[float, int, int] | EvaluationSums:
+        """Return summed nats, counted and guessed targets of a batch; with a teacher or for pairs, further sums."""
 
 
 class LoopEngine(Evaluator, Protocol):

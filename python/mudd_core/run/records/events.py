@@ -117,9 +117,11 @@ class BatchSums:
 class Validation:
     """Loss on held-out sequences: mean nats per target, and bits per byte of text (None for data without text).
 
-    val_accuracy: guessed targets divided by counted targets. batch_loss, batch_accuracy: means over batches of the
-    batch means; these are not logged. val_teacher_kl: mean divergence from the teacher of loss.teacher, in nats.
-    val_teacher_agreement: fraction of targets at which both have the same likeliest token.
+    val_accuracy: guessed targets divided by counted targets. val_margin: for pairs of answers, the mean margin in
+    nats; val_accuracy is then the fraction of pairs with a positive margin, and val_loss the mean over pairs.
+    batch_loss, batch_accuracy: means over batches of the batch means; these are not logged. val_teacher_kl: mean
+    divergence from the teacher of loss.teacher, in nats. val_teacher_agreement: fraction of targets at which both have
+    the same likeliest token.
     """
 
     step: int
@@ -132,6 +134,7 @@ class Validation:
     batch_accuracy: float = math.nan
     val_teacher_kl: float | None = None
     val_teacher_agreement: float | None = None
+    val_margin: float | None = None
 
     @property
     def val_ppl(self) -> float:
@@ -142,6 +145,8 @@ class Validation:
     def text(self) -> str:
         """The metric that is shown with the loss: bits per byte, or perplexity for data without text."""
         bits = self.val_bits_per_byte
+        if self.val_margin is not None:
+            return self._pairs_text(4)
         text = f"ppl {self.val_ppl:.4g}" if bits is None else f"{bits:.4f} bits per byte"
         if self.val_teacher_kl is None or self.val_teacher_agreement is None:
             return text
@@ -151,13 +156,19 @@ class Validation:
     def precise_text(self) -> str:
         """The same metric with six decimals, for a command that reports only this metric."""
         bits = self.val_bits_per_byte
+        if self.val_margin is not None:
+            return self._pairs_text(6)
         return f"ppl {self.val_ppl:.6f}" if bits is None else f"{bits:.6f} bits per byte"
+
+    def _pairs_text(self, digits: int) -> str:
+        return f"accuracy {self.val_accuracy or 0.0:.1%}, margin {self.val_margin:.{digits}f}"
 
     def row(self) -> dict[str, Any]:
         """Return the entry of metrics.jsonl."""
         names = ("step", "val_loss", "val_bits_per_byte", "val_ppl", "val_accuracy", "targets", "seconds")
         of_teacher = () if self.val_teacher_kl is None else ("val_teacher_kl", "val_teacher_agreement")
-        return {name: getattr(self, name) for name in (*names, *of_teacher)}
+        of_pairs = () if self.val_margin is None else ("val_margin",)
+        return {name: getattr(self, name) for name in (*names, *of_teacher, *of_pairs)}
 
 
 @dataclass(frozen=True)

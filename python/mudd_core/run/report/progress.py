@@ -35,7 +35,7 @@ def step_fields(row: Mapping[str, Any], steps: int, seconds_left: float, note: s
         f"{100 * row['peak_share']:.0f}% of peak",
         f"grad {row['grad_norm']:.3g}",
         f"lr {row['lr']:.2e}",
-        f"ppl {perplexity(loss):.4g}",
+        *([f"margin {row['margin']:.4g}"] if "margin" in row else [f"ppl {perplexity(loss):.4g}"]),
     ]
 
 

@@ -49,6 +49,7 @@ _KINDS = {
         run_folder.SOURCE_TOKENIZER,
         run_folder.ARGUMENTS,
         run_folder.ASKED,
+        run_folder.REFERENCE,
         *COPIES.values(),
     ],
     stat.S_IFDIR: [
@@ -62,7 +63,12 @@ _KINDS = {
     ],
 }
 # Entries that a run may leave before its config is saved. A folder with other entries but without a config is rejected.
-_UNSTARTED = (run_folder.OUTPUT, run_folder.REMOTE, run_folder.SOURCE_TOKENIZER)
+_UNSTARTED = (
+    run_folder.OUTPUT,
+    run_folder.REMOTE,
+    run_folder.SOURCE_TOKENIZER,
+    run_folder.REFERENCE,
+)
 OWN_NAMES = {
     run_folder.LOCK,
     run_folder.LEASE,
@@ -72,6 +78,7 @@ OWN_NAMES = {
     run_folder.ADAPTER,
     run_folder.ARGUMENTS,
     run_folder.ASKED,
+    run_folder.REFERENCE,
     # a killed replacement may leave these files
     *(f"{name}.tmp" for name in (run_folder.CONFIG, run_folder.REMOTE)),
     *_UNSTARTED,

@@ -26,6 +26,7 @@ CHECKPOINTS, BOARD = "checkpoints", "tensorboard"
 BASE, ASKED = "base", "tune.json"  # the base model of fine-tuning, and its requested config
 ARGUMENTS = "tune-arguments.json"  # the arguments of fine-tuning
 SOURCE = "source.json"  # the origin of an imported base, and its files
+REFERENCE = "reference.json"  # the reference's log-probabilities of pairs of answers
 ADAPTER = "adapter"  # the initial adapters of fine-tuning
 TRACES = (
     "plugins",
@@ -172,6 +173,11 @@ class RunFolder:
     def adapter_folder(self) -> Path:
         """The initial adapters of fine-tuning, if there are any."""
         return self.path / ADAPTER
+
+    @property
+    def reference_file(self) -> Path:
+        """The reference's log-probabilities of the pairs of answers."""
+        return self.path / REFERENCE
 
     @property
     def asked_file(self) -> Path:

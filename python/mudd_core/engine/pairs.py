@@ -1,0 +1,80 @@
+"""The loss of pairs of answers in the graphs of a model: its inputs, its checks and its metrics (contracts 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from mudd_core.base.types import Array
+from mudd_core.config import LossConfig, ModelConfig
+from mudd_core.data.rows import REFERENCE, REFERENCE_COLUMNS
+from mudd_core.engine.batch_check import checked_batch
+from mudd_core.engine.evaluation_sums import EvaluationSums
+
+
+def needs_reference(rule: LossConfig | None) -> bool:
+    """Return True if a loss compares with a reference, whose log-probabilities are an input."""
+    return rule is not None and rule.kind == "dpo"
+
+
+def reference_shape(samples: int) -> tuple[int, int]:
+    """Return the shape of the reference's log-probabilities, whose columns are added."""
+    return samples, REFERENCE_COLUMNS
+
+
+def checked_pairs(
+    batch: Mapping[str, npt.ArrayLike], config: ModelConfig, rule: LossConfig
+) -> tuple[dict[str, Array], tuple[str, ...]]:
+    """Return the arrays of a batch of pairs, and the names of its optional arrays; raise ValueError or TypeError.
+
+    Samples 2i and 2i + 1 are the chosen and the rejected answer of a pair. reference: float32 [B, 2] for dpo.
+    """
+    rest = {name: array for name, array in batch.items() if name != REFERENCE}
+    found, optional = checked_batch(rest, config)
+    arrays: dict[str, Array] = {**found}
+    rows = len(arrays["inputs"])
+    if rows % 2:
+        raise ValueError(
+            f"[model] inputs: expected pairs, chosen and rejected by turns, got {rows} sequences"
+        )
+    if not needs_reference(rule):
+        return arrays, optional
+    reference = np.asarray(batch.get(REFERENCE))
+    if reference.dtype != np.float32 or reference.shape != reference_shape(rows):
+        raise ValueError(
+            f"[model] {REFERENCE}: expected float32 {reference_shape(rows)} for loss.kind={rule.kind}, got "
+            f"{reference.dtype} {reference.shape}"
+        )
+    return {**arrays, REFERENCE: np.ascontiguousarray(reference)}, optional
+
+
+class PairSums(Protocol):
+    """A model that evaluates pairs of answers."""
+
+    def evaluate_all(self, batch: Mapping[str, Array]) -> EvaluationSums:
+        """Return the summed loss, the pairs, the ranked pairs and the margins of a batch."""
+
+
+@dataclass(frozen=True)
+class PairEvaluator:
+    """The evaluation of pairs of answers for a validation."""
+
+    model: PairSums
+
+    def evaluate(self, batch: Mapping[str, Array]) -> EvaluationSums:
+        """Return the summed loss, the pairs, the ranked pairs and the margins of a batch."""
+        return self.model.evaluate_all(batch)
+
+
+def pair_metrics(sums: Sequence[float], pairs: float) -> dict[str, float]:
+    """Return the metrics of a step. sums: over its pairs, of the ranked ones and of the margins. pairs: their number.
+
+    accuracy: the fraction with a positive margin. margin: the mean of beta times the difference of log-ratios (dpo) or
+    of mean log-probabilities (orpo), in nats.
+    """
+    ranked, margins = sums
+    return {"accuracy": float(ranked / max(1.0, pairs)), "margin": float(margins / max(1.0, pairs))}

@@ -1,0 +1,109 @@
+"""Losses of pairs of answers in whole models: both executors, micro-batches and ranks have the same bits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mudd_core as mc
+from mudd_core import dist
+from mudd_core.config import Config, LossConfig
+from mudd_core.engine.engine import Engine
+from mudd_core.engine.pairs import PairEvaluator
+from rank_runs import config_in_shards, on_ranks
+from reference.numpy_preferences import pair_losses
+from small_models import CASES, make, make_batch
+
+RULES = {
+    "dpo": LossConfig(kind="dpo", beta=0.3, label_smoothing=0.1),
+    "orpo": LossConfig(kind="orpo", beta=0.2),
+}
+
+
+def batch_of(vocab_size: int, samples: int, length: int, seed: int = 0) -> dict[str, Any]:
+    """Return pairs with random prompts without a loss, and log-probabilities of a reference."""
+    batch = make_batch(vocab_size, samples, length)
+    rng = np.random.default_rng(seed)
+    batch["targets"] = np.where(
+        np.arange(length) < rng.integers(1, length, (samples, 1)), -1, batch["targets"]
+    )
+    batch["targets"] = batch["targets"].astype(np.int32)
+    batch["reference"] = rng.normal(-20, 2, (samples, 2)).astype(np.float32)
+    return batch
+
+
+def of_kind(batch: dict[str, Any], kind: str) -> dict[str, Any]:
+    return batch if kind == "dpo" else {name: array for name, array in batch.items() if name != "reference"}
+
+
+@pytest.mark.parametrize("kind", RULES)
+@pytest.mark.parametrize("name", CASES)
+def test_planned_equals_immediate(name: str, kind: str) -> None:
+    model, cfg, _ = make(name)
+    model.pairs = RULES[kind]
+    batch = of_kind(batch_of(cfg.vocab_size, 8, 17), kind)
+    loss, gradients = model.loss_and_gradients(batch, shards=4)
+    again, immediate = model.loss_and_gradients_immediate(batch, shards=4)
+    assert loss == again and set(gradients) == set(immediate)
+    assert all(np.array_equal(gradients[key], immediate[key]) for key in gradients)
+    assert any(array.any() for array in gradients.values())
+
+
+@pytest.mark.parametrize("kind", RULES)
+def test_the_loss_of_a_model_equals_the_formula(kind: str) -> None:
+    model, cfg, _ = make("llama_gqa")
+    model.pairs = RULES[kind]
+    batch = batch_of(cfg.vocab_size, 6, 12)
+    logits = model.logits(batch["inputs"]).astype(np.float64)
+    each = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    picked = np.take_along_axis(each, np.maximum(batch["targets"], 0)[..., None], -1)[..., 0]
+    counted = batch["targets"] >= 0
+    given = batch["reference"].astype(np.float64).sum(1)
+    rule = RULES[kind]
+    want = pair_losses(
+        kind, rule.beta, rule.label_smoothing, (picked * counted).sum(1), counted.sum(1).astype(float), given
+    )
+    assert model.loss(of_kind(batch, kind)) == pytest.approx(want.loss.mean(), rel=1e-5)
+    sums = PairEvaluator(model).evaluate(model.checked(of_kind(batch, kind))[0])
+    assert sums.loss == pytest.approx(want.loss.sum(), rel=1e-5)
+    assert sums[1:5] == (3, (want.margin > 0).sum(), None, None)
+    assert sums.margins == pytest.approx(want.margin.sum(), rel=1e-5, abs=1e-5)
+
+
+def trained(comm: dist.Comm, config: Config) -> tuple[list[str], dict[str, bytes], dict[str, Any]]:
+    """Return the losses of two steps, the weights and the metrics."""
+    model = mc.Model(config.model, seed=1, comm=comm if comm.world > 1 else None)
+    engine = Engine(config, model)
+    losses = []
+    for step in range(2):
+        batch = batch_of(config.model.vocab_size, config.train.batch_size, config.train.seq_len, step)
+        report = engine.train_step(step, 1e-2, of_kind(batch, config.loss.kind))
+        losses.append(float(report.loss).hex())
+    return losses, {name: value.tobytes() for name, value in model.parameters.items()}, dict(engine.metrics())
+
+
+@pytest.mark.parametrize("kind", RULES)
+def test_micro_batches_and_ranks_have_the_bits_of_one(kind: str) -> None:
+    shape = make("llama_gqa")[0].config
+    config = replace(config_in_shards(shape, logical_shards=4), loss=RULES[kind])
+    [want] = on_ranks(lambda comm: trained(comm, config), 1)
+    assert set(want[2]) == {"accuracy", "margin"} and want[0][0] != want[0][1]
+    for size, world in ((2, 1), (4, 1), (0, 2), (2, 2), (0, 4)):
+        some = replace(config, train=replace(config.train, micro_batch_size=size))
+        assert on_ranks(lambda comm, some=some: trained(comm, some), world) == [want] * world
+
+
+def test_wrong_batches_of_pairs_are_refused() -> None:
+    model, cfg, _ = make("llama_gqa")
+    model.pairs = RULES["dpo"]
+    batch = batch_of(cfg.vocab_size, 4, 9)
+    odd = {name: array[:3] for name, array in batch.items()}
+    with pytest.raises(ValueError, match="expected pairs, chosen and rejected by turns, got 3 sequences"):
+        model.loss(odd)
+    with pytest.raises(ValueError, match=r"reference: expected float32 \(4, 2\) for loss.kind=dpo"):
+        model.loss(of_kind(batch, "orpo"))
+    with pytest.raises(ValueError, match="whole pairs in each of 4 logical shards"):
+        model.loss(batch, shards=4)
