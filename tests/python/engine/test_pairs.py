@@ -17,6 +17,7 @@ from rank_runs import config_in_shards, on_ranks
 from reference.numpy_preferences import pair_losses
 from small_models import CASES, make, make_batch
 
+CLOSE = 1e-5  # log-probabilities of float32 logits, summed over an answer
 RULES = {
     "dpo": LossConfig(kind="dpo", beta=0.3, label_smoothing=0.1),
     "orpo": LossConfig(kind="orpo", beta=0.2),
@@ -66,11 +67,11 @@ def test_the_loss_of_a_model_equals_the_formula(kind: str) -> None:
     want = pair_losses(
         kind, rule.beta, rule.label_smoothing, (picked * counted).sum(1), counted.sum(1).astype(float), given
     )
-    assert model.loss(of_kind(batch, kind)) == pytest.approx(want.loss.mean(), rel=1e-5)
+    assert model.loss(of_kind(batch, kind)) == pytest.approx(want.loss.mean(), rel=CLOSE)
     sums = PairEvaluator(model).evaluate(model.checked(of_kind(batch, kind))[0])
-    assert sums.loss == pytest.approx(want.loss.sum(), rel=1e-5)
+    assert sums.loss == pytest.approx(want.loss.sum(), rel=CLOSE)
     assert sums[1:5] == (3, (want.margin > 0).sum(), None, None)
-    assert sums.margins == pytest.approx(want.margin.sum(), rel=1e-5, abs=1e-5)
+    assert sums.margins == pytest.approx(want.margin.sum(), rel=CLOSE, abs=CLOSE)
 
 
 def trained(comm: dist.Comm, config: Config) -> tuple[list[str], dict[str, bytes], dict[str, Any]]:
