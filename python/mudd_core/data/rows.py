@@ -25,8 +25,8 @@ PARTS = ("positions", "segments", "key_mask")
 TEACHER_PARTS = ("teacher_ids", "teacher_log_probs")
 
 
-# The reference's log-probabilities of pairs of answers, float32 [n_samples, 2], whose columns are added.
-REFERENCE, REFERENCE_COLUMNS = "reference", 2
+# The reference's log-probabilities of pairs of answers, float32 [n_samples, 3], whose columns are added.
+REFERENCE, REFERENCE_COLUMNS = "reference", 3
 
 
 class CursorMembers(TypedDict, total=False):

@@ -31,7 +31,7 @@ def checked_pairs(
 ) -> tuple[dict[str, Array], tuple[str, ...]]:
     """Return the arrays of a batch of pairs, and the names of its optional arrays; raise ValueError or TypeError.
 
-    Samples 2i and 2i + 1 are the chosen and the rejected answer of a pair. reference: float32 [B, 2] for dpo.
+    Samples 2i and 2i + 1 are the chosen and the rejected answer of a pair. reference: float32 [B, 3] for dpo.
     """
     rest = {name: array for name, array in batch.items() if name != REFERENCE}
     found, optional = checked_batch(rest, config)

@@ -32,7 +32,7 @@ def batch_of(vocab_size: int, samples: int, length: int, seed: int = 0) -> dict[
         np.arange(length) < rng.integers(1, length, (samples, 1)), -1, batch["targets"]
     )
     batch["targets"] = batch["targets"].astype(np.int32)
-    batch["reference"] = rng.normal(-20, 2, (samples, 2)).astype(np.float32)
+    batch["reference"] = rng.normal(-20, 2, (samples, 3)).astype(np.float32)
     return batch
 
 
@@ -104,7 +104,7 @@ def test_wrong_batches_of_pairs_are_refused() -> None:
     odd = {name: array[:3] for name, array in batch.items()}
     with pytest.raises(ValueError, match="expected pairs, chosen and rejected by turns, got 3 sequences"):
         model.loss(odd)
-    with pytest.raises(ValueError, match=r"reference: expected float32 \(4, 2\) for loss.kind=dpo"):
+    with pytest.raises(ValueError, match=r"reference: expected float32 \(4, 3\) for loss.kind=dpo"):
         model.loss(of_kind(batch, "orpo"))
     with pytest.raises(ValueError, match="whole pairs in each of 4 logical shards"):
         model.loss(batch, shards=4)

@@ -15,7 +15,7 @@ from chat_oracle import theirs
 from hf_models import transformers
 from mudd_core.config import LossConfig, load_config
 from mudd_core.data.pipelines import prepare
-from mudd_core.data.pipelines.pair_rows import halves
+from mudd_core.data.pipelines.pair_rows import thirds
 from mudd_core.data.rows import RowShape
 from tune_folders import write_given
 
@@ -121,7 +121,7 @@ def test_dpo_equals_the_trainer_of_trl(given: tuple[Path, dict[str, Any]], beta:
     planned = model.plan("evaluate", 2 * PAIRS, T, optional=("positions", "segments"))
     planned.fill(batch)
     planned.executor.run()
-    reference = halves(planned.executor.get(planned.outputs[3]).tolist())
+    reference = thirds(planned.executor.get(planned.outputs[3]).tolist())
     rule = LossConfig(kind="dpo", beta=beta)
     compare(ours(folder / "policy", rule, {**batch, "reference": reference}), loss, gradients_of(policy))
 

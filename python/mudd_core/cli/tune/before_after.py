@@ -174,7 +174,8 @@ def _held_out(data: ChatData, seq_len: int) -> list[Example]:
     found = []
     for split in ("valid", "train"):
         rows = data.rows("valid" if split == "valid" else "train", RowShape(seq_len, 1, 0))
-        for row in range(min(rows.rows, _EXAMPLES)):
+        # The chosen answers of pairs are the even sequences.
+        for row in range(0, min(rows.rows, _EXAMPLES), 2 if data.of_pairs else 1):
             for one in rows.examples(row):
                 last = np.flatnonzero(one.counts)[-1]
                 first = (

@@ -15,7 +15,7 @@ from mudd_core.data.chat.kept import IDS, Kept
 from mudd_core.data.chat.masks import Example
 from mudd_core.data.formats.bounded import BoundedFile
 from mudd_core.data.pipelines.chat_rows import PARTS, Chosen, arrays_of, chosen, cut_left
-from mudd_core.data.rows import REFERENCE, RowShape
+from mudd_core.data.rows import REFERENCE, REFERENCE_COLUMNS, RowShape
 from mudd_core.data.sources.corpus import Split
 
 
@@ -88,15 +88,15 @@ class PairRows:
         return int(self._places[2 * pair + side])
 
     def arrays(self, first_sample: int, n_samples: int) -> dict[str, Array]:
-        """Return the arrays of ChatRows, and `reference` float32 [n, 2] if there is one.
+        """Return the arrays of ChatRows, and `reference` float32 [n, 3] if there is one.
 
-        The sum of its two columns is the float64 value.
+        The sum of its columns is the float64 value.
         """
         samples = range(first_sample, first_sample + n_samples)
         found: dict[str, Array] = {**arrays_of(map(self.examples, samples), self.shape.seq_len)}
         if self._reference is not None:
             places = [self._place(sample) for sample in samples]
-            found[REFERENCE] = halves([0.0 if at is None else float(self._reference[at]) for at in places])
+            found[REFERENCE] = thirds([0.0 if at is None else float(self._reference[at]) for at in places])
         return found
 
 
@@ -110,8 +110,11 @@ def answers_at(
     return arrays_of([*rows, *([] for _ in range(samples - len(rows)))], seq_len)
 
 
-def halves(values: list[float]) -> Array:
-    """Return float32 [n, 2] whose columns add up to these values, to 48 bits."""
-    whole = np.array(values, np.float64)
-    high = whole.astype(np.float32)
-    return np.stack([high, (whole - high).astype(np.float32)], 1)
+def thirds(values: list[float]) -> Array:
+    """Return float32 [n, 3] whose columns, added from the first, are exactly these float64 values."""
+    rest = np.array(values, np.float64)
+    columns = []
+    for _ in range(REFERENCE_COLUMNS):
+        columns.append(rest.astype(np.float32))
+        rest = rest - columns[-1]
+    return np.stack(columns, 1)
