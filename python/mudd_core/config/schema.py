@@ -18,6 +18,7 @@ from mudd_core.config.train import MICRO_BATCH_SIZE, TrainConfig
 from mudd_core.config.tune import LoraConfig, TuneConfig
 
 _SEEDS = 2**64 - 1
+LOSSES = ("tokens", "dpo", "orpo")  # of loss.kind
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class LossConfig:
         "tokens",
         "loss: tokens = cross-entropy of the targets; dpo and orpo = of pairs of answers, prompt, chosen "
         "and rejected (docs/maths/preferences.md)",
-        choices=("tokens", "dpo", "orpo"),
+        choices=LOSSES,
         later=True,
     )
     beta: float = opt(0.1, "dpo: scale of the margin; orpo: weight of the odds ratio", low=0.0, later=True)

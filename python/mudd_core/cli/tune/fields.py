@@ -23,6 +23,7 @@ from mudd_core.config import (
 )
 from mudd_core.config.fields import replace_path
 from mudd_core.config.rules import tune_faults
+from mudd_core.config.schema import LOSSES
 from mudd_core.data.chat.conversations import require_records
 from mudd_core.data.chat.renderer import require_jinja2
 from mudd_core.data.chat.templates import find_template
@@ -37,7 +38,7 @@ _BASE = "[tune] --base"
 
 def loss_word(kind: str, argument: str) -> str:
     """Return the override for a loss; raise UserError for an unknown one. argument: its name for messages."""
-    if kind not in ("tokens", "dpo", "orpo"):
+    if kind not in LOSSES:
         raise UserError(f"{argument}: expected dpo, orpo, or tokens for conversations, got {kind!r}")
     return f"loss.kind={kind}"
 
