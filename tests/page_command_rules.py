@@ -20,7 +20,7 @@ REASONS = {
     "checks": "checks or writes parts of this repository; CI and its tests do so",
     "measures": "measures for minutes to hours",
     "hosts": "needs several hosts, Slurm or Kubernetes: test_deploy.py, test_slurm.py, soak_slurm.py",
-    "bucket": "needs a bucket or the hub: test_document_*, test_tune and test_folder_to_gguf have one, or a base",
+    "bucket": "needs a bucket, the hub or a teacher: test_document_*, test_t*, test_folder_to_gguf have one",
     "debugger": "needs a process that hangs, and a debugger",
     "original": "of another program's document: executed with files of its kind by test_document_*.py",
     "theirs": "of another program; the page says what takes its place",
@@ -97,7 +97,8 @@ ELSEWHERE = (
     Rule(r".*--hosts?[ =]|sbatch |srun |kubectl |docker/build_image\.sh|mpirun --hostfile", "hosts"),
     Rule(
         r"python launch\.py clm model\.config_path=mixtral|python -m mlperf_logging|"
-        r"python3 launch\.py (tune |export |chat (SmolLM2|runs/mine( --temperature=0)?$))",
+        r"python3 launch\.py (tune |teach |export |chat (SmolLM2|runs/mine( --temperature=0)?$)|"
+        r"--config=small\.py data\.path=corpus loss\.teacher)",
         "bucket",
     ),
     Rule(r"py-spy |gdb ", "debugger"),

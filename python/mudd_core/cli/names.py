@@ -18,7 +18,7 @@ TOOLS: dict[str, tuple[str, str]] = {
     ),
     "tune": (
         "mudd_core.cli.tune.command",
-        "fine-tune a Hugging Face model on conversations",
+        "fine-tune a Hugging Face model on conversations; also: teach",
     ),
     "teach": ("mudd_core.tools.teach", "write a teacher's likeliest tokens, from which tune and train learn"),
     "export": ("mudd_core.tools.export_weights.command", "write a run's weights as a Hugging Face folder"),

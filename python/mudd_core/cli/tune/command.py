@@ -1,7 +1,7 @@
 """Fine-tune a Hugging Face model or a run on conversations, or on pairs of answers.
 
     python3 launch.py tune --base=SmolLM2-135M --data=chat.jsonl --workdir=runs/mine
-    python3 launch.py tune --base=runs/mine-export --data=pairs.jsonl --loss=dpo --workdir=runs/better
+    python3 launch.py tune --base=mine --data=pairs.jsonl --loss=dpo --workdir=runs/better
     python3 launch.py tune --base=SmolLM2-135M --data=chat.jsonl --workdir=runs/mine --plan
 
 The command prints its choices with reasons, trains, and shows held-out prompts with the answers of both models. On

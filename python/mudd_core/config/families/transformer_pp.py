@@ -190,7 +190,8 @@ class TransformerPPConfig(HeadSizes):
             )
         for name in ("sliding_layers", "nope_layers"):
             try:
-                layers_of(getattr(self, name), self.n_layer)
+                if spans := getattr(self, name):
+                    layers_of(spans, self.n_layer)
             except ValueError as error:
                 faults.append(f"model.{name}: {error}")
         return faults

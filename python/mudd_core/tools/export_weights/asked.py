@@ -107,7 +107,7 @@ def _require_own_names(words: Sequence[str]) -> None:
     """Raise UserError for a program or a form after --form or --format, with the option that has this value."""
     options = {name: f"--system={name}" for name in (*systems(), OWN)}
     options |= {name: f"--{name}" for name in ("adapter", "merged", "gguf")}
-    for item, after in zip(map(argument, words), [*words[1:], ""], strict=True):
+    for item, after in zip(map(argument, words), [*words[1:], ""], strict=False):
         value = after if item.value is None else item.value
         if item.option in ("--form", "--format") and value in options:
             raise UserError(f"[export] {item.option}: expected {options[value]}, got {item.option}={value}")
