@@ -104,7 +104,7 @@ def _config_of(run: Run, base: str, data: str, words: Sequence[str]) -> Config:
 
     folder = RunFolder(local(base, "[teach] --base"))
     model = run.model.config
-    is_run = folder.holds_run and folder.has_identity
+    is_run = folder.is_own_run
     places = (folder.imported_folder, folder.path)
     found = [place for place in places if any((place / name).is_file() for name in VOCABULARIES)]
     saved = read_saved_config(folder) if is_run else Config()

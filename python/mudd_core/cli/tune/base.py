@@ -77,7 +77,7 @@ def base_of(name: str, run: RunFolder) -> Base:
     before under this name. Raise UserError if the base does not exist, or if the run was started with another base.
     """
     source = RunFolder(local(name, "[tune] --base"))
-    if source.holds_run and source.has_identity:
+    if source.is_own_run:
         if not Checkpoints(source).steps():
             raise UserError(f"[tune] --base: {source} has no checkpoint yet")
         return _of_run(name, source)
@@ -105,8 +105,7 @@ def base_of(name: str, run: RunFolder) -> Base:
 def require_elsewhere(name: str, run: RunFolder) -> None:
     """Raise UserError if a base is in the folder into which bases are imported, unless the base is a run."""
     source, imported = RunFolder(local(name, "[tune] --base")), RunFolder(run.base_folder)
-    is_run = source.holds_run and source.has_identity
-    if source.path.resolve() == imported.path.resolve() and not is_run:
+    if source.path.resolve() == imported.path.resolve() and not source.is_own_run:
         raise UserError(
             f"[tune] --workdir: {imported} is the folder for the imported base; type another --workdir"
         )

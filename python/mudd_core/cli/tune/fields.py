@@ -70,7 +70,7 @@ def require_fields(words: Sequence[str], base: str) -> Config | None:
 def require_template(config: Config, base: str) -> None:
     """Raise UserError if a folder of Hugging Face has no chat template, or if jinja2 is missing."""
     source = RunFolder(local(base, _BASE))
-    if not (source.holds_run and source.has_identity):
+    if not source.is_own_run:
         find_template(replace(config.data, tokenizer=str(source.path)), None)
     require_jinja2()
 
@@ -95,7 +95,7 @@ def require_data(path: str) -> None:
 def _model_of(source: RunFolder) -> ModelConfig | None:
     """Return the model of a run or of a folder of Hugging Face; None if its config cannot be read."""
     try:
-        if source.holds_run and source.has_identity:
+        if source.is_own_run:
             return read_saved_config(source).model
         return model_config(object_in(Path(source.path, CONFIG)))
     except (UserError, FormatError, ValueError):

@@ -228,4 +228,4 @@ def _workdir(settings: Mapping[str, Setting]) -> tuple[str, list[str]]:
 
 def _holds_run(folder: str) -> bool:
     run = RunFolder(Path(folder))
-    return run.holds_run and run.has_identity
+    return run.is_own_run

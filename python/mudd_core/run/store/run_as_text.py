@@ -50,7 +50,7 @@ def require_text(config: Config, folder: RunFolder | None) -> None:
             continue
         require_no_other(Path(path), f"[data.{name}]", "text files")
         run, _ = RunFolder.holding(Path(path))
-        if not (run.holds_run and run.has_identity):
+        if not run.is_own_run:
             continue
         resume = (
             shlex.join([*typed_program(), f"--workdir={run}"])

@@ -229,6 +229,11 @@ class RunFolder:
         """True if a start of the run has written its id."""
         return self.run_file.is_file()
 
+    @property
+    def is_own_run(self) -> bool:
+        """True if the folder has a started run. A folder of Hugging Face also has a config.json, but no id."""
+        return self.holds_run and self.has_identity
+
 
 def _changed(file: Path) -> float:
     """Return the modification time of a file."""

@@ -144,7 +144,7 @@ def _require_model(typed: str, source: Path) -> None:
     if other is not None and other.base is not None:
         raise UserError(f"[import] PATH: expected a model, got {other.text}; {other.way_out}")
     run = RunFolder(source)
-    if run.holds_run and run.has_identity:
+    if run.is_own_run:
         line = shlex.join([*typed_program(), "sample", typed])
         raise UserError(
             f"[import] PATH: expected a model of another program, got the run {typed}; type: {line}"
