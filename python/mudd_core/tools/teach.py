@@ -39,7 +39,7 @@ from mudd_core.data.pipelines.taught import (
     origin_of,
     window_key,
 )
-from mudd_core.data.tokenizers.files import VOCABULARIES
+from mudd_core.data.tokenizers.files import has_vocabulary
 from mudd_core.engine.frozen import weight_view
 from mudd_core.engine.model import Model
 from mudd_core.interop.load_run import load_run
@@ -106,7 +106,7 @@ def _config_of(run: Run, base: str, data: str, words: Sequence[str]) -> Config:
     model = run.model.config
     is_run = folder.is_own_run
     places = (folder.imported_folder, folder.path)
-    found = [place for place in places if any((place / name).is_file() for name in VOCABULARIES)]
+    found = [place for place in places if has_vocabulary(place)]
     saved = read_saved_config(folder) if is_run else Config()
     settings = DataConfig(
         pipeline="chat", path=data, tokenizer=str(found[0]) if found else saved.data.tokenizer

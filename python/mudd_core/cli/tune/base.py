@@ -19,7 +19,7 @@ from mudd_core.base.paths import IMPORTED, local
 from mudd_core.checkpoint.weights_folder import write_folder
 from mudd_core.config import Config, LoraConfig, ModelConfig
 from mudd_core.config.fields import replace_path
-from mudd_core.data.tokenizers.files import VOCABULARIES
+from mudd_core.data.tokenizers.files import has_vocabulary
 from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
 from mudd_core.interop.imported import changed_since, source_facts
 from mudd_core.interop.peft_folder import read_adapter
@@ -156,7 +156,7 @@ def _of_run(name: str, run: RunFolder) -> Base:
     # The imported folder has the config and the tokenizer's template. The config may have an earlier path of the
     # folder.
     for folder in (run.imported_folder, run.path):
-        if any((folder / file).is_file() for file in VOCABULARIES):
+        if has_vocabulary(folder):
             config = replace_path(config, "data.tokenizer", str(folder))
             break
     model = resolved_model(config, expected_vocabulary(config))

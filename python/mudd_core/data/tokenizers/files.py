@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 from mudd_core.base.types import JsonObject
 from mudd_core.data.tokenizers.bpe_pieces import MODEL
@@ -13,6 +14,11 @@ from mudd_core.data.tokenizers.tokenizer import ByteTokenizer, JsonTokenizer, To
 
 VOCABULARIES = ("tokenizer.json", "tokenizer.model")
 OF_FILES = (JsonTokenizer, SentencePieceTokenizer)  # classes of tokenizers that a file defines
+
+
+def has_vocabulary(folder: Path) -> bool:
+    """Return True if a folder has the vocabulary of a tokenizer."""
+    return any((folder / name).is_file() for name in VOCABULARIES)
 
 
 def special_ids(tokenizer: Tokenizer) -> dict[str, int | None]:

@@ -17,7 +17,7 @@ from mudd_core.data.chat.templates import ChatTemplate, find_template
 from mudd_core.data.chat.turn_end import TurnEnd, turn_end
 from mudd_core.data.pipelines.chat import kept_template
 from mudd_core.data.sources.access import Access, cache_root
-from mudd_core.data.tokenizers.files import VOCABULARIES
+from mudd_core.data.tokenizers.files import has_vocabulary
 from mudd_core.data.tokenizers.source import find_tokenizer
 from mudd_core.data.tokenizers.tokenizer import Tokenizer
 from mudd_core.run.records.facts import data_fingerprint
@@ -91,7 +91,7 @@ def _kept_tokenizer(config: Config, run: RunFolder) -> Tokenizer | None:
     imported = [run.imported_folder] if Path(name).name == IMPORTED else []
     folders = [run.path, *imported, *(cache / (data_fingerprint(read_facts(run)) or ".") for cache in caches)]
     for folder in folders:
-        if any((folder / file).is_file() for file in VOCABULARIES):
+        if has_vocabulary(folder):
             return find_tokenizer(str(folder.absolute()), 0).make()
     return None if name == "bpe" else find_tokenizer(name, 0, Access.of(config)).make()
 

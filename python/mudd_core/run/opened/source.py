@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config, TrainConfig
-from mudd_core.data.tokenizers.files import VOCABULARIES
+from mudd_core.data.tokenizers.files import has_vocabulary
 from mudd_core.data.tokenizers.source import find_tokenizer
 from mudd_core.engine.model import Model
 from mudd_core.engine.model_folder import is_model_folder
@@ -95,7 +95,7 @@ def config_of(folder: Path, model: Model) -> Config:
 
 def folder_tokenizer(folder: Path) -> Tokenizer | None:
     """Return the tokenizer in a folder; None if there is none."""
-    if any((folder / name).is_file() for name in VOCABULARIES):
+    if has_vocabulary(folder):
         return find_tokenizer(str(folder.absolute()), 0).make().for_prompts(end_ids(folder))
     return None
 
