@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import codecs
 import io
 import json
 import os
-import pty
-import select
 import signal
 import subprocess
 import sys
@@ -22,6 +19,7 @@ from chat_cases import turns, write_jsonl
 from mudd_core.cli import main
 from mudd_core.cli.chat.history import History, Notes
 from places import ROOT
+from typed_terminal import TypedTerminal
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "OMP_NUM_THREADS": "1", "TERM": "dumb"}
 WORDS = ("--max-tokens=12", "--seed=2")
@@ -138,49 +136,17 @@ def test_a_run_of_tune_talks_with_its_template_and_an_empty_answer_is_taken_back
     assert capsys.readouterr().err == "note: the answer is empty, so the message is taken back\n"
 
 
-class Terminal:
+class Terminal(TypedTerminal):
     """A `chat base` with a user's keyboard input."""
 
     def __init__(self, *words: str) -> None:
-        self._ours, theirs = pty.openpty()
-        self.process = subprocess.Popen(
-            command(*words),
-            env=ENVIRONMENT,
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-            start_new_session=True,
-        )
-        os.close(theirs)
-        self._decoder = codecs.getincrementaldecoder("utf-8")()
-        self.shown = ""
+        super().__init__(command(*words), ENVIRONMENT)
         self.mark()
 
-    def _read(self) -> None:
-        """Read the next output; a character may come in two pieces."""
-        self.shown = (self.shown + self._decoder.decode(os.read(self._ours, 65536))).replace("\r\n", "\n")
-
-    def type(self, text: str) -> None:
-        """Type this string, which the terminal also echoes."""
-        os.write(self._ours, text.encode())
-
-    def wait(self, reached: Callable[[str], bool]) -> str:
-        """Return the output once `reached` accepts it. Raise AssertionError after a minute."""
-        end = time.monotonic() + 60
-        while not reached(self.shown):
-            assert time.monotonic() < end, self.shown
-            if select.select([self._ours], [], [], 0.2)[0]:
-                try:
-                    self._read()
-                except OSError:  # the program has ended
-                    assert reached(self.shown), self.shown
-        return self.shown
-
-    def mark(self) -> str:
-        """Wait for the next prompt mark, and return the output before it."""
-        shown = self.wait(lambda shown: shown.endswith("> "))
-        self.shown = ""
-        return shown.removesuffix("> ")
+    def read(self) -> None:
+        """Read the next output, with line feeds as line ends."""
+        super().read()
+        self.shown = self.shown.replace("\r\n", "\n")
 
     def said(self, text: str) -> str:
         """Type a line, and return the output up to the next prompt mark."""
@@ -192,17 +158,9 @@ class Terminal:
         end = time.monotonic() + 60
         while not reached(self.shown) and self.process.poll() is None:
             assert time.monotonic() < end, self.shown
-            self.process.send_signal(signal.SIGINT)
-            if select.select([self._ours], [], [], 1)[0]:
-                self._read()
-
-    def code(self) -> int:
-        """Return the exit code."""
-        try:
-            return self.process.wait(60)
-        finally:
-            self.process.kill()
-            os.close(self._ours)
+            self.interrupt()
+            if self.ready(1):
+                self.read()
 
 
 def test_a_terminal_answers_saves_and_starts_again(here: Path) -> None:

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pty
-import select
-import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from places import ROOT
 from tiny_run import TinyRun
+from typed_terminal import TypedTerminal
 
 LONGEST = 40000  # tokens of an answer that the tests interrupt
 WORDS = ("train.steps=40", "sample.max_tokens=200", "model.max_seq_len=64", "sample.temperature=0.4")
@@ -132,47 +128,11 @@ def test_a_stop_text_that_spells_a_line_feed_has_a_note(run: Path) -> None:
     assert done.returncode == 0 and b"a line feed is typed --stop=$'\\n'" in done.stderr
 
 
-class Terminal:
+class Terminal(TypedTerminal):
     """A `sample run --interactive` with a user's keyboard input."""
 
     def __init__(self, folder: Path, *words: str) -> None:
-        self._ours, theirs = pty.openpty()
-        self.process = subprocess.Popen(
-            command("--interactive", *words),
-            cwd=folder,
-            env=ENVIRONMENT,
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-            start_new_session=True,
-        )
-        os.close(theirs)
-        self.shown = ""
-
-    def type(self, text: str) -> None:
-        """Type this string, which the terminal also echoes."""
-        os.write(self._ours, text.encode())
-
-    def wait(self, reached: Callable[[str], bool]) -> None:
-        """Read the output until `reached` accepts it. Raise AssertionError after a minute."""
-        end = time.monotonic() + 60
-        while not reached(self.shown):
-            assert time.monotonic() < end, self.shown
-            if select.select([self._ours], [], [], 0.2)[0]:
-                try:
-                    self.shown += os.read(self._ours, 65536).decode()
-                except OSError:  # the program has ended
-                    assert reached(self.shown), self.shown
-                    return
-
-    def mark(self) -> None:
-        """Wait for the next prompt mark, and discard the output before it."""
-        self.wait(lambda shown: shown.endswith("> "))
-        self.shown = ""
-
-    def interrupt(self) -> None:
-        """Press Ctrl-C."""
-        self.process.send_signal(signal.SIGINT)
+        super().__init__(command("--interactive", *words), ENVIRONMENT, folder)
 
     def interrupt_prompt(self) -> None:
         """Press Ctrl-C until the program ends: CPython loses a signal between printing the prompt and waiting for a
@@ -182,14 +142,6 @@ class Terminal:
             self.interrupt()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(1)
-
-    def code(self) -> int:
-        """Return the exit code."""
-        try:
-            return self.process.wait(60)
-        finally:
-            self.process.kill()
-            os.close(self._ours)
 
 
 @pytest.mark.parametrize("end", ["\n", "\x04"])
