@@ -216,6 +216,25 @@ def test_bytes_that_are_no_character_have_the_text_of_transformers(kind: str, tm
             assert stream.end() == ""
 
 
+@pytest.mark.parametrize("kind", ["llama-2", "llama-3", "sentencepiece"])
+def test_ids_of_a_larger_model_have_no_text_as_in_transformers(kind: str, tmp_path: Path) -> None:
+    import transformers
+
+    folder = sentencepiece_folder(tmp_path) if kind == "sentencepiece" else folder_of(tmp_path / "hf", kind)
+    stock: Any = transformers.AutoTokenizer.from_pretrained(folder)
+    own = opened(folder)
+    assert own.ids_below == 0 and find_tokenizer(str(folder), 0).make().ids_below == own.vocab_size
+    words = stock("the cat", add_special_tokens=False).input_ids
+    ids = [*words, own.vocab_size, *words, own.vocab_size + 70_000]
+    wanted = stock.decode(ids)
+    stream = own.stream()
+    assert (
+        own.decode(ids) == "".join(map(stream, ids)) + stream.end() == wanted == stock.decode(words + words)
+    )
+    with pytest.raises(ValueError, match="expected all in"):
+        own.decode([-1])
+
+
 def test_a_prompt_of_byte_tokens_is_not_cut_inside_a_character(tmp_path: Path) -> None:
     own = opened(folder_of(tmp_path / "hf", "llama-2"))
     ids = own.encode("漢字漢字", bos=False)

@@ -154,7 +154,7 @@ def test_a_sample_that_the_window_ends_says_so() -> None:
         encode=lambda prompt, **_: [ord(c) % 61 for c in prompt],
         eos_id=-1,
         stop_ids=frozenset(),
-        vocab_size=61,
+        ids_below=61,
         stream=lambda after: Characters(),
     )
     model, _, _ = make("gpt2")

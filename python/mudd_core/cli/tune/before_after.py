@@ -221,7 +221,7 @@ def _answer(model: Model, tokenizer: Tokenizer, asked: Example, end: str) -> str
     if room < 1:
         return text
     tokens = model.generate(
-        asked.prompt.astype(np.int32), max_tokens=min(_TOKENS, room), ids_below=tokenizer.vocab_size
+        asked.prompt.astype(np.int32), max_tokens=min(_TOKENS, room), ids_below=tokenizer.ids_below
     )
     for token in tokens:
         if reason := signals.stop_reason():

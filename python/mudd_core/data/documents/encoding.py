@@ -53,9 +53,18 @@ class ChildTokenizer:
         )
         self._child: Child | None = None
 
+    @property
+    def ids_below(self) -> int:
+        """The bound of the ids to sample, as Tokenizer.ids_below."""
+        return self.whole.ids_below
+
     def encode(self, text: str, *, bos: bool = True, special_tokens: bool = True) -> list[int]:
         """Return the ids of a string, as Tokenizer.encode does."""
         return self.whole.encode(text, bos=bos, special_tokens=special_tokens)
+
+    def special_ids(self) -> set[int]:
+        """Return the ids of the special tokens."""
+        return self.whole.special_ids()
 
     def for_prompts(self, stop_ids: Iterable[int] = ()) -> Tokenizer:
         """Return the tokenizer for prompts, as Tokenizer.for_prompts does."""

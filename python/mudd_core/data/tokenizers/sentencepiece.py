@@ -35,7 +35,11 @@ def _loaded(data: bytes, file: str) -> SentencePieceProcessor:
             model.id_to_piece(number)  # raises an error if a piece is not valid UTF-8
         return model
     except Exception as error:
-        raise FormatError(file, 0, f"not a sentencepiece model: {str(error)[:200]}") from None
+        raise FormatError(
+            file,
+            0,
+            f"not a sentencepiece model: {str(error)[:200]}; name the tokenizer.json of its folder, or the folder",
+        ) from None
 
 
 def special_of_model(data: bytes, file: str, config: Mapping[str, Json], config_file: str) -> SpecialIds:
@@ -102,10 +106,14 @@ class SentencePieceTokenizer(ShownByIds):
             raise FormatError(self._file, 0, f"id {named} is outside its vocabulary of {self.vocab_size}")
         return named
 
+    def special_ids(self) -> set[int]:
+        """Return the ids of BOS, EOS, padding and the unknown token."""
+        ids = (self.bos_id, self.eos_id, self.pad_id, self._model.unk_id())
+        return {i for i in ids if i is not None and i >= 0}
+
     def _special_pieces(self) -> dict[str, int]:
         """Return the names of tokens that are recognised anywhere in text."""
-        ids = (self.bos_id, self.eos_id, self.pad_id, self._model.unk_id())
-        return {self._model.id_to_piece(i): i for i in ids if i is not None and i >= 0}
+        return {self._model.id_to_piece(i): i for i in self.special_ids()}
 
     def encode(self, text: str, *, bos: bool = True, special_tokens: bool = True) -> list[int]:
         """Return the ids of a string; see Tokenizer."""
@@ -116,7 +124,7 @@ class SentencePieceTokenizer(ShownByIds):
     def for_prompts(self, stop_ids: Iterable[int] = ()) -> SentencePieceTokenizer:
         """Return the tokenizer for prompts; see Tokenizer."""
         made = SentencePieceTokenizer(self.data, self._file, self._special, prompts=True)
-        made.stop_ids = frozenset(stop_ids)
+        made.stop_ids, made.of_weights = frozenset(stop_ids), True
         return made
 
     def _all_ids(self, texts: list[str], names: bool = True) -> list[list[int]]:
@@ -149,9 +157,7 @@ class SentencePieceTokenizer(ShownByIds):
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of ids; EOS becomes `<|endoftext|>`."""
-        wanted = [int(i) for i in ids]
-        if any(not 0 <= i < self.vocab_size for i in wanted):
-            raise ValueError(f"[tokenizer] ids: expected all in [0, {self.vocab_size}), got {wanted[:16]}")
+        wanted = self.known(ids)
         parts: list[list[int]] = [[]]
         for token in wanted:
             if token == self.eos_id:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 
 from mudd_core.base.errors import FormatError, UserError
@@ -23,6 +23,24 @@ class ShownByIds:
     eos_id: int
     pad_id: int | None
     stop_ids: frozenset[int] = frozenset()
+    of_weights = False  # made by for_prompts: larger ids have no text, as in transformers
+
+    @property
+    def ids_below(self) -> int:
+        """The bound of the ids to sample; 0: none, as transformers has none."""
+        return 0 if self.of_weights else self.vocab_size
+
+    def known(self, ids: Iterable[int]) -> list[int]:
+        """Return the ids that may have text; raise ValueError for ids outside the vocabulary.
+
+        A tokenizer of weights leaves out the larger ids of a model that has more ids than its tokenizer.
+        """
+        found = [int(i) for i in ids]
+        if self.of_weights:
+            found = [i for i in found if i < self.vocab_size]
+        if any(not 0 <= i < self.vocab_size for i in found):
+            raise ValueError(f"[tokenizer] ids: expected all in [0, {self.vocab_size}), got {found[:16]}")
+        return found
 
     def __repr__(self) -> str:
         ids = {"bos_id": self.bos_id, "eos_id": self.eos_id, "pad_id": self.pad_id}

@@ -51,12 +51,19 @@ class Tokenizer(Protocol):
     pad_id: int | None
     stop_ids: frozenset[int]
 
+    @property
+    def ids_below(self) -> int:
+        """The bound of the ids to sample; 0: all ids of the model, as in transformers, whatever text they have."""
+
     def encode(self, text: str, *, bos: bool = True, special_tokens: bool = True) -> list[int]:
         """Return the ids of a string, without EOS.
 
         A tokenizer that came with weights (for_prompts) returns the same ids as in transformers. bos: include the BOS
         token if the template adds one. special_tokens: names of special tokens in the text become these tokens.
         """
+
+    def special_ids(self) -> set[int]:
+        """Return the ids of the special tokens."""
 
     def for_prompts(self, stop_ids: Iterable[int] = ()) -> Tokenizer:
         """Return the tokenizer for prompts to the weights that it came with; `encode` then works as in transformers."""
@@ -88,13 +95,11 @@ class _ByteVocabulary(ShownByIds):
     _pieces: list[bytes]
 
     def token_bytes(self, token: int) -> bytes:
-        """Return the bytes of one id; raise ValueError outside the vocabulary."""
-        if not 0 <= token < len(self._pieces):
-            raise ValueError(f"[tokenizer] id: expected one in [0, {len(self._pieces)}), got {token}")
-        return self._pieces[token]
+        """Return the bytes of one id; see ShownByIds.known."""
+        return b"".join(self._pieces[i] for i in self.known([token]))
 
     def decode(self, ids: Iterable[int]) -> str:
-        return b"".join(self.token_bytes(int(i)) for i in ids).decode("utf-8", "replace")
+        return b"".join(self._pieces[i] for i in self.known(ids)).decode("utf-8", "replace")
 
     def stream(self, after: Sequence[int] = ()) -> TextStream:
         return Bytes(self.token_bytes)
@@ -113,6 +118,10 @@ class ByteTokenizer(_ByteVocabulary):
 
     def encode(self, text: str, *, bos: bool = True, special_tokens: bool = True) -> list[int]:
         return list(text.encode("utf-8"))
+
+    def special_ids(self) -> set[int]:
+        """Return the id of EOS."""
+        return {self.eos_id}
 
     def for_prompts(self, stop_ids: Iterable[int] = ()) -> ByteTokenizer:
         return self
@@ -168,6 +177,11 @@ class JsonTokenizer(_ByteVocabulary):
         added = check_tokenizer_json(self._data, self._file).get("added_tokens") or []
         return {token["id"] for token in added if token.get("special")}
 
+    def ids_of(self, names: Iterable[str]) -> set[int]:
+        """Return the ids of the tokens among these names."""
+        known = vocabulary(check_tokenizer_json(self._data, self._file))
+        return {known[name] for name in names if name in known}
+
     def _loaded(self) -> Library:
         if self._library is None:
             import tokenizers  # a slow import, needed only to encode text
@@ -210,7 +224,7 @@ class JsonTokenizer(_ByteVocabulary):
     def for_prompts(self, stop_ids: Iterable[int] = ()) -> JsonTokenizer:
         own = self.has_own_form  # no other program has this form of tokenizer
         made = copy(self) if own else JsonTokenizer(self._data, self._file, self._special, prompts=True)
-        made.stop_ids = frozenset(stop_ids)
+        made.stop_ids, made.of_weights = frozenset(stop_ids), True
         return made
 
     def reading_names(self) -> JsonTokenizer:
@@ -236,10 +250,7 @@ class JsonTokenizer(_ByteVocabulary):
     def decode(self, ids: Iterable[int]) -> str:
         if self._is_byte_level:
             return super().decode(ids)
-        wanted = [int(i) for i in ids]
-        if any(not 0 <= i < self.vocab_size for i in wanted):
-            raise ValueError(f"[tokenizer] ids: expected all in [0, {self.vocab_size}), got {wanted[:16]}")
-        library = self._loaded()
+        wanted, library = self.known(ids), self._loaded()
         text: str = self._guard(lambda: library.decode(wanted, skip_special_tokens=False))
         return text
 

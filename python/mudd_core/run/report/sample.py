@@ -117,7 +117,7 @@ def pieces(
         top_k=settings.top_k,
         top_p=settings.top_p,
         seed=settings.seed,
-        ids_below=tokenizer.vocab_size,
+        ids_below=tokenizer.ids_below,
         window=settings.window,
     )
     for token in generated:
