@@ -35,15 +35,13 @@ def plain_answer(run: mc.Run, folder: Path, messages: list[dict[str, str]], coun
     """Return the answer by transformers' rendering and a generation without a kept cache."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
-    text_of, text = run.tokenizer.stream(ids), ""
     ends = {tokenizer.convert_tokens_to_ids(name) for name in ("<|im_end|>", "</s>")}
-    for token in run.model.generate(
-        ids, max_tokens=count, temperature=0.8, top_p=0.95, seed=SEED, ids_below=len(tokenizer)
-    ):
+    answer = []
+    for token in run.model.generate(ids, max_tokens=count, temperature=0.8, top_p=0.95, seed=SEED):
         if token in ends:
             break
-        text += text_of(token)
-    return text + text_of.end()
+        answer.append(token)
+    return str(tokenizer.decode(answer, skip_special_tokens=True))
 
 
 def test_each_turn_equals_a_generation_on_the_whole_rendered_text(base: Path) -> None:
@@ -69,6 +67,59 @@ def test_windows_positions_and_experts_reuse_the_cache_with_the_same_bits(name: 
     answers = [run.chat(messages, max_tokens=12, seed=SEED) for messages in TALK]
     assert answers == [plain_answer(run, tmp_path / "x", messages) for messages in TALK] and any(answers)
     assert run.chat_with()._cache.reused > 20
+
+
+def test_ids_without_text_and_special_tokens_have_the_greedy_text_of_transformers(tmp_path: Path) -> None:
+    folder = write_given(tmp_path, 1, unused_ids=90) / "base"
+    model = transformers.LlamaForCausalLM.from_pretrained(folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    start = tokenizer.convert_tokens_to_ids("<|im_start|>")
+    torch.manual_seed(5)
+    with torch.no_grad():  # both kinds of ids are likely, and change from step to step
+        model.lm_head.weight.normal_(0, 0.5)
+        model.lm_head.weight[start] *= 2
+    model.save_pretrained(folder)
+    run, seen = mc.load_run(folder), set[str]()
+    ends = [tokenizer.convert_tokens_to_ids(name) for name in ("<|im_end|>", "</s>")]
+    for words in ("the cat", "fährt 1.5", "return {x}", "漢字 é", "end"):
+        asked = tokenizer.apply_chat_template(
+            turns(words), add_generation_prompt=True, return_dict=False, return_tensors="pt"
+        )
+        for ids in (asked, torch.tensor([run.tokenizer.encode(words)])):
+            found = model.generate(ids, max_new_tokens=30, do_sample=False, eos_token_id=ends, pad_token_id=0)
+            new = [one for one in found[0, ids.shape[1] :].tolist() if one not in ends]
+            seen |= {"no text"} if max(new) >= len(tokenizer) else set()
+            seen |= {"special"} if start in new else set()
+            if ids is asked:
+                answer = run.chat(turns(words), max_tokens=30, temperature=0.0)
+                assert answer == tokenizer.decode(new, skip_special_tokens=True)
+                continue
+            assert run.generate(words, max_tokens=30, temperature=0.0).partition("<|im_end|>")[0] == (
+                tokenizer.decode(new)
+            )
+            assert run.tokenizer.decode(new) == tokenizer.decode(new)
+    assert seen == {"no text", "special"}
+
+
+def test_a_template_that_ignores_the_messages_is_refused(base: Path, tmp_path: Path) -> None:
+    (tmp_path / "deaf").write_text("{{ bos_token }}Hello{% if add_generation_prompt %}assistant: {% endif %}")
+    with pytest.raises(
+        ValueError, match=r"deaf: expected a chat template that renders the messages, got one"
+    ):
+        mc.load_run(base).chat(QUESTION, template=str(tmp_path / "deaf"))
+
+
+def test_a_template_without_a_system_message_says_what_to_do(base: Path, tmp_path: Path) -> None:
+    (tmp_path / "gemma").write_text(template("gemma", marks=False))
+    run = mc.load_run(base)
+    asked = [{"role": "system", "content": "Be brief"}, *QUESTION]
+    with pytest.raises(
+        ValueError,
+        match=r"System role not supported; leave the system message out, and start the first message",
+    ):
+        run.chat(asked, template=str(tmp_path / "gemma"))
+    with pytest.raises(ValueError, match=r"System role not supported$"):
+        run.chat([*asked, *QUESTION], template=str(tmp_path / "gemma"))
 
 
 def test_the_oldest_turns_leave_a_conversation_that_is_too_long(

@@ -20,6 +20,7 @@ from mudd_core.engine.generate import sampler
 from mudd_core.engine.model import Model
 from mudd_core.engine.prefix_cache import PrefixCache
 from mudd_core.run.opened.chat_messages import SYSTEM
+from mudd_core.run.opened.chat_template import template_remedy
 from mudd_core.run.report.sample import StopTexts
 
 THINKING = "enable_thinking"  # the variable of Qwen3's and other templates
@@ -42,6 +43,8 @@ class Chat:
         self._note, self._noted = note, set[str]()
         self._cache = PrefixCache(model)
         self._renderer: Renderer | None = None
+        self._hidden = _special_ids(tokenizer, template)
+        self._require_messages()
         self._ends, self._stops = self._ends_of_turn()
 
     @property
@@ -75,8 +78,9 @@ class Chat:
     ) -> Iterator[str]:
         """Yield the answer in whole characters, one piece for each token; a piece may be empty.
 
-        The answer ends at the end of its turn, when stopped() is true after a token, after settings.max_tokens, or at
-        the model's longest sequence. Raise UserError if the template rejects the messages, or if they are too long.
+        Special tokens have no text here, as with skip_special_tokens of transformers. The answer ends at the end of
+        its turn, when stopped() is true after a token, after settings.max_tokens, or at the model's longest sequence.
+        Raise UserError if the template rejects the messages, or if they are too long.
         """
         prompt = self.prompt(messages, settings.max_tokens, variables)
         room = self.longest - len(prompt)
@@ -85,13 +89,13 @@ class Chat:
             top_k=settings.top_k,
             top_p=settings.top_p,
             seed=settings.seed,
-            ids_below=self._tokenizer.vocab_size,
+            ids_below=self._tokenizer.ids_below,
         )
         text_of, stop = self._tokenizer.stream(prompt), StopTexts(self._stops)
         for token in self._cache.tokens(prompt, sample, min(room, settings.max_tokens), stopped):
             if token in self._ends:
                 break
-            yield stop.take(text_of(token))
+            yield stop.take("" if token in self._hidden else text_of(token))
             if stop.found or stopped():
                 break
         else:
@@ -145,11 +149,37 @@ class Chat:
         except RefusedError as error:
             if error.kind == TOO_LONG:
                 return None
-            raise UserError(f"[chat] {self._template.name}: {error}") from None
+            raise UserError(
+                f"[chat] {self._template.name}: {error}{self._without_system(messages, variables)}"
+            ) from None
         if isinstance(self._reader, WithPlaces):
             [(ids, _)] = self._reader.encode_with_places([text])
             return [int(one) for one in ids]
         return self._reader.encode(text, bos=False)
+
+    def _without_system(self, messages: Sequence[JsonObject], variables: JsonObject) -> str:
+        """Return the remedy for rejected messages if the template renders them without the system message."""
+        others = [one for one in messages if one["role"] not in SYSTEM]
+        if len(others) == len(messages):
+            return ""
+        try:
+            self._render(others, variables)
+        except RefusedError:
+            return ""
+        named = "--system" if is_command_line() else "the system message"
+        return f"; leave {named} out, and start the first message of the user with its text"
+
+    def _require_messages(self) -> None:
+        """Raise UserError for a template that renders the same text for different messages."""
+        try:
+            texts = {self._render([{"role": "user", "content": one}], {}) for one in (_QUESTION, _ANSWER)}
+        except RefusedError:
+            return  # the messages of the user may be accepted
+        if len(texts) == 1:
+            raise UserError(
+                f"[chat] {self._template.name}: expected a chat template that renders the messages, got one with the "
+                f"same text for different messages; {template_remedy()}"
+            )
 
     def _render(self, messages: Sequence[JsonObject], variables: JsonObject, *, asks: bool = True) -> str:
         if self._renderer is None:
@@ -200,3 +230,9 @@ class Chat:
         if text not in self._noted:
             self._noted.add(text)
             self._note(text)
+
+
+def _special_ids(tokenizer: Tokenizer, template: ChatTemplate) -> set[int]:
+    """Return the ids without text in an answer: special tokens of the tokenizer and of its tokenizer_config.json."""
+    named = tokenizer.ids_of(template.variables.values()) if isinstance(tokenizer, JsonTokenizer) else ()
+    return {*tokenizer.special_ids(), *named}

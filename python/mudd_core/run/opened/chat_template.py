@@ -28,12 +28,14 @@ def chat_template(
     settings = DataConfig(tokenizer=str(place.absolute()), template=named or "auto")
     if (found := template_or_none(settings, tokenizer)) is not None:
         return found
-    remedy = (
-        "type --template=chatml, or --template=FILE"
-        if is_command_line()
-        else "pass template='chatml' or a file"
-    )
     raise UserError(
-        f"[chat] template: {path} has no chat template ({TEMPLATE}, or chat_template in {CONFIG}); {remedy}, a Jinja "
-        "template; a model answers well only with the template that it was trained with"
+        f"[chat] template: {path} has no chat template ({TEMPLATE}, or chat_template in {CONFIG}); "
+        f"{template_remedy()}, a Jinja template; a model answers well only with the template that it was trained with"
     )
+
+
+def template_remedy() -> str:
+    """Return the option, or in Python the argument, that names another template."""
+    if is_command_line():
+        return "type --template=chatml, or --template=FILE"
+    return "pass template='chatml' or a file"
