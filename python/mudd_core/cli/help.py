@@ -27,7 +27,8 @@ of --- separate samples. With --interactive Ctrl-C ends an answer. Control chara
     "chat": """Talks to a run's checkpoint or to the model in a Hugging Face folder. Each line is a message of the user;
 the answer is printed token by token. The chat template is the run's or the folder's. /reset starts a new conversation,
 /save FILE appends the conversation to a jsonl file that tune reads, and Ctrl-C ends an answer. In a pipe each line is a
-message and each answer one line, with \\n for a line feed. Overrides may set only fields that may change on resume.""",
+message or a command, and each answer one line, with \\n for a line feed. Overrides may set only fields that may change
+on resume.""",
     "data": """Builds the token cache of the config's text, if it is missing, and prints its hash, tokenizer and sizes.
 With --workdir and without --config, it uses the text of that run.""",
     "report": """Prints a summary of a run: config, validation losses, the loss curve in characters, the last

@@ -6,6 +6,7 @@ import contextlib
 import sys
 
 from mudd_core.base.errors import UserError
+from mudd_core.cli.chat.commands import is_command, run_command
 from mudd_core.cli.chat.history import History
 from mudd_core.cli.ending import write_now
 
@@ -15,13 +16,17 @@ _LINE_FEED = "\\n"  # a line feed inside an answer
 def answer_lines(history: History) -> int:
     """Answer each line until the end of the input; return the exit code: 2 if the model could not answer a line.
 
-    A line without an answer, such as an empty one, has an empty line as output and a message on standard error.
+    A line without an answer, such as a command or an empty line, has an empty line as output and a message on standard
+    error.
     """
     code = 0
     for number, line in enumerate(sys.stdin.buffer, 1):
         text = line.decode("utf-8", "surrogateescape").removesuffix("\n").removesuffix("\r")
         try:
-            if text.strip():
+            if is_command(text):
+                if run_command(history, text):
+                    break
+            elif text.strip():
                 _answer(history, text)
             else:
                 history.notes.add(f"line {number} is empty, so it has no answer")

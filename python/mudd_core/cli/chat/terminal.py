@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import sys
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from types import FrameType
 
 from mudd_core.base.errors import UserError
+from mudd_core.cli.chat.commands import is_command, run_command, say
 from mudd_core.cli.chat.history import History
 from mudd_core.cli.ending import write_now
 from mudd_core.cli.text_writer import typed_line
-from mudd_core.config.suggest import nearest
 
-_COMMANDS = {
-    "/reset": "start a new conversation",
-    "/save FILE": "append the conversation to a jsonl file that tune reads",
-    "/help": "print this list",
-    "/quit": "end the program; Ctrl-D does the same",
-}
 _HELLO = "Type a message. /help lists the commands; Ctrl-C ends an answer, Ctrl-D the program."
 _TWICE = "Press Ctrl-C again, or Ctrl-D, to end the program."
 
@@ -50,18 +42,18 @@ class Interrupts:
 
 def talk(history: History) -> int:
     """Answer messages until Ctrl-D, /quit, or Ctrl-C twice at the prompt; return the exit code."""
-    _say(_HELLO)
+    say(_HELLO)
     interrupts = Interrupts()
     with _handled(interrupts):
         while (line := _next_line(interrupts)) is not None:
             try:
-                if line.startswith("/"):
-                    if _command(history, line):
+                if is_command(line):
+                    if run_command(history, line):
                         break
                 elif line.strip():
                     _answer(history, line, interrupts)
             except UserError as error:
-                _say(f"error: {error}")
+                say(f"error: {error}")
             history.notes.say()
     return 0
 
@@ -71,7 +63,7 @@ def _next_line(interrupts: Interrupts) -> str | None:
     try:
         return interrupts.line()
     except KeyboardInterrupt:
-        _say(f"\n{_TWICE}")
+        say(f"\n{_TWICE}")
     return interrupts.line()
 
 
@@ -82,33 +74,6 @@ def _answer(history: History, line: str, interrupts: Interrupts) -> None:
         for piece in pieces:
             write_now(piece)
     write_now("\n")
-
-
-def _command(history: History, line: str) -> bool:
-    """Run a command; return True if it ends the program."""
-    name, _, rest = line.strip().partition(" ")
-    names = [one.partition(" ")[0] for one in _COMMANDS]
-    if name == "/quit":
-        return True
-    if name == "/help":
-        _say("\n".join(f"  {one:<12} {text}" for one, text in _COMMANDS.items()))
-    elif name == "/reset":
-        history.reset()
-        _say("new conversation")
-    elif name == "/save":
-        if not rest.strip():
-            raise UserError("[chat] /save: expected a file after it, such as /save chat.jsonl")
-        history.save(file := Path(rest.strip()).expanduser())
-        _say(
-            f"appended the conversation to {file}: {history.turns} {'turn' if history.turns == 1 else 'turns'}"
-        )
-    else:
-        raise UserError(f"[chat] unknown command '{name}'{nearest(name, names)}; /help lists the commands")
-    return False
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
