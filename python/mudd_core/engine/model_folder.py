@@ -63,16 +63,20 @@ def write_model(model: BareModel, folder: str | Path, tokenizer: Tokenizer | Non
         )
     weights = {name: weight_view(model.store, name) for name in model.store.names()}
     later = {name: Later.of(array) for name, array in weights.items()}
-    write_weights(model, path, tokenizer, later, final_hash(whole_parts(weights)))
+    from mudd_core.data.tokenizers.files import tokenizer_files
+
+    files = {} if tokenizer is None else tokenizer_files(tokenizer, model.config.max_seq_len)
+    write_weights(model, path, files, later, final_hash(whole_parts(weights)))
     return path
 
 
 def write_weights(
-    model: BareModel, path: Path, tokenizer: Tokenizer | None, weights: Mapping[str, Later], digest: str
+    model: BareModel, path: Path, files: Mapping[str, bytes], weights: Mapping[str, Later], digest: str
 ) -> None:
-    """Write the folder of a model with these weights, computed one at a time, and with their final hash."""
-    from mudd_core.data.tokenizers.files import tokenizer_files
+    """Write the folder of a model with these weights, computed one at a time, and with their final hash.
 
+    files: of the tokenizer, by name.
+    """
     settings: JsonObject = {
         "format": FORMAT,
         "model": dataclasses.asdict(model.config),
@@ -82,7 +86,6 @@ def write_weights(
     }
     if model.lora is not None:
         settings["lora"] = dataclasses.asdict(model.lora)
-    files = {} if tokenizer is None else tokenizer_files(tokenizer, model.config.max_seq_len)
     write_folder(path, settings, weights, shard_bytes=_SHARD_BYTES, files=files, place="[Model.save]")
 
 

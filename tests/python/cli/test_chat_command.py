@@ -62,6 +62,23 @@ def test_each_line_of_a_pipe_has_one_line_as_answer(
     assert piped(monkeypatch, capsys, b"", *WORDS) == (0, "", "")
 
 
+def test_commands_work_in_a_pipe_and_their_output_is_an_empty_line(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (code, alone, _) = piped(monkeypatch, capsys, b"the cat 1\n", *WORDS)
+    assert code == 0
+    typed = b"the cat 1\n/save a.jsonl\n/reset\nthe cat 1\n/sav b\n /etc\n/quit\nnever\n"
+    code, out, said = piped(monkeypatch, capsys, typed, *WORDS)
+    lines = out.split("\n")
+    assert code == 2 and lines[:5] == [alone[:-1], "", "", alone[:-1], ""] and len(lines) == 7 and lines[5]
+    assert "appended the conversation to a.jsonl: 1 turn\nnew conversation\n" in said
+    assert (
+        "'/save'?; /help lists the commands, and a line that starts with a space is a message (line 5)"
+        in said
+    )
+    assert len(json.loads(Path("a.jsonl").read_text())["messages"]) == 2
+
+
 def test_a_line_without_an_answer_is_an_empty_line_and_the_talk_continues(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -98,6 +115,15 @@ def test_a_line_without_an_answer_is_an_empty_line_and_the_talk_continues(
         (["--step=5"], "--step: expected a run, got the folder base of a model"),
         (["--ranks=2"], "--ranks: chat has no use of ranks"),
         (["--prompt=x"], "--prompt: expected the command sample, got chat"),
+        (
+            ["--system=x", "--template=strict.jinja"],
+            "no system; leave --system out, and start the first message",
+        ),
+        (
+            ["--template=deaf.jinja"],
+            "deaf.jinja: expected a chat template that renders the messages, got one",
+        ),
+        (["--tokenizer=tik.model"], "not a sentencepiece model"),
     ],
 )
 def test_mistakes_are_named_before_the_first_message(
@@ -109,8 +135,15 @@ def test_mistakes_are_named_before_the_first_message(
 ) -> None:
     Path("fails.jinja").write_text(FAILING)
     Path("broken.jinja").write_text("{% if %}")
+    Path("strict.jinja").write_text(
+        "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}{{ messages[0].content }}"
+    )
+    Path("deaf.jinja").write_text("Hello")
+    Path("tik.model").write_text("AAAA 0\n")
     code, out, said = piped(monkeypatch, capsys, b"the cat\n", *words)
-    assert (code, out) == (2, "") and says in said and said.count("\n") == 1, said
+    assert (
+        (code, out) == (65 if "tik.model" in words[0] else 2, "") and says in said and said.count("\n") == 1
+    ), said
 
 
 def test_a_run_of_tune_talks_with_its_template_and_an_empty_answer_is_taken_back(
@@ -126,6 +159,12 @@ def test_a_run_of_tune_talks_with_its_template_and_an_empty_answer_is_taken_back
     capsys.readouterr()
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"the cat\n"), encoding="utf-8"))
     assert main(["chat", "run", "--temperature=0"]) == 0
+    assert capsys.readouterr().out == "en\n"
+    # The export has the template of the run.
+    assert main(["export", "run", "--to=own", "--merged", "--system=own"]) == 0
+    capsys.readouterr()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"the cat\n"), encoding="utf-8"))
+    assert main(["chat", "own", "--temperature=0"]) == 0
     assert capsys.readouterr().out == "en\n"
     chat = mc.load_run("run").chat_with()
     notes = Notes()

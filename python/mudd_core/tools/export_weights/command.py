@@ -26,8 +26,8 @@ from mudd_core.run.store.best_step import require_readers, step_asked
 from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.tools.export_weights.adapter import base_name
 from mudd_core.tools.export_weights.asked import Asked
-from mudd_core.tools.export_weights.folder import OWN, systems_of
-from mudd_core.tools.export_weights.forms import Export, Outcome, run_tokenizer
+from mudd_core.tools.export_weights.folder import OWN, carried_files, systems_of
+from mudd_core.tools.export_weights.forms import Export, Outcome
 from mudd_core.tools.export_weights.gguf import GgufPlan, export_gguf
 from mudd_core.tools.export_weights.held_model import Held
 from mudd_core.tools.export_weights.probe import difference, probe_logits
@@ -98,9 +98,13 @@ def _own(out: Export, held: Held) -> Outcome:
         held, weights = out.plain(held)
     model, cut = held.model, weights if out.is_cut else None
     digest, folder = final_hash(weight_parts(model.store, model.store.names()), model.comm), out.asked.folder
+    beside = out.beside(model.config, {}, f"a model of the family {model.config.family}", "", "mudd_core")
+    files = {} if beside.tokenizer is None else carried_files(beside, model.config)
 
     def write() -> tuple[str, float]:
-        text = f"{_write_own(out, model, cut, digest)}; verified: these weights equal the run's weights"
+        text = (
+            f"{_write_own(out, model, cut, digest, files)}; verified: these weights equal the run's weights"
+        )
         try:
             if ranks.world > 1:
                 read_model(folder)  # read_model compares the hash
@@ -118,14 +122,19 @@ def _step_of(run: RunFolder, step: int) -> tuple[Path, Manifest]:
     return folder, read_manifest(folder)
 
 
-def _write_own(out: Export, model: Model, cut: Mapping[str, StoredTensor] | None, digest: str) -> str:
-    """Write the folder; return a line for the user. cut: as in write_theirs."""
+def _write_own(
+    out: Export,
+    model: Model,
+    cut: Mapping[str, StoredTensor] | None,
+    digest: str,
+    files: Mapping[str, bytes],
+) -> str:
+    """Write the folder; return a line for the user. cut: as in write_theirs. files: of the tokenizer."""
     asked, names = out.asked, model.store.names()
-    tokenizer = run_tokenizer(asked.args.tokenizer, out.config, out.run, model.config.vocab_size)
     weights = {
         name: Later.of(weight_view(model.store, name)) if cut is None else Later.stored(cut[name])
         for name in names
     }
     living = {name: tensor.after(out.alive) for name, tensor in weights.items()}
-    write_weights(model, asked.folder.absolute(), tokenizer, living, digest)
+    write_weights(model, asked.folder.absolute(), files, living, digest)
     return f"{len(names)} tensors in {asked.folder}, by the names of the model, for mc.load"
