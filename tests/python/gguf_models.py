@@ -62,6 +62,8 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         {**_SHARED, "partial_rotary_factor": 0.5, "rope_theta": 500.0, "pad_token_id": None},
     ),
     "olmo2": ("Olmo2", {**_SHARED, "rope_theta": 500.0, "pad_token_id": None}),
+    "olmo2_tied": ("Olmo2", {**_SHARED, "tie_word_embeddings": True, "pad_token_id": None}),
+    "gpt_neox_tied": ("GPTNeoX", {**_ONE_HEAD_COUNT, "tie_word_embeddings": True}),
     "gpt_neox": ("GPTNeoX", {**_ONE_HEAD_COUNT, "rotary_pct": 0.5, "rotary_emb_base": 500}),
     "olmo3": (
         "Olmo3",

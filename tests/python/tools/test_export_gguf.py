@@ -130,13 +130,15 @@ def test_force_replaces_exports_and_nothing_else(llama: Path, tmp_path: Path) ->
         mc.export(llama, to, "gguf", type="q8_0", force=True)
         file = to if to.is_file() else to / "model.gguf"
         assert gguf.GGUFReader(file).fields["general.file_type"].contents() == 7
+    mc.export(llama, f"{tmp_path}/slash.gguf/", "gguf")
+    assert (tmp_path / "slash.gguf" / "model.gguf").is_file()
     (tmp_path / "other.gguf").write_bytes(b"GGUF of another program")
     with pytest.raises(UserError, match=r"expected a new file or an export, got .*other\.gguf"):
         mc.export(llama, tmp_path / "other.gguf", "gguf", force=True)
     (tmp_path / "new.Modelfile").write_text("FROM mine\n")
     with pytest.raises(UserError, match=r"got .*new\.Modelfile"):
         mc.export(llama, tmp_path / "new.gguf", "gguf", force=True)
-    names = ["folder", "new.Modelfile", "one.Modelfile", "one.gguf", "other.gguf"]
+    names = ["folder", "new.Modelfile", "one.Modelfile", "one.gguf", "other.gguf", "slash.gguf"]
     assert sorted(one.name for one in tmp_path.iterdir()) == names
 
 

@@ -20,6 +20,7 @@ from mudd_core.interop.peft_names import tensor_of
 
 _BLOCK = re.compile(r"(?:(?:(?:model|gpt_neox)\.)?layers|(?:transformer\.)?h)\.(\d+)\.(.+)")
 _EXPERT = re.compile(r"\.experts\.\d+\.")
+_HEAD, _EMBEDDING = "output.weight", "token_embd.weight"
 # Matrices that llama.cpp keeps in fp32 because they are small and sensitive.
 _ALWAYS_F32 = ("ffn_gate_inp", "position_embd")
 
@@ -38,6 +39,8 @@ def model_tensors(
     found = []
     if (factors := rope_factors(settings)) is not None:
         found.append(GgufTensor("rope_freqs.weight", factors.shape, STORED["f32"], lambda: factors))
+    if kind.needs_head and _HEAD not in parts:
+        parts[_HEAD] = parts[_EMBEDDING]
     for name, theirs in parts.items():
         place = _place(kind, theirs[0])
         shape = _shape(place, weights.shapes[theirs[0]])

@@ -27,7 +27,8 @@ class GgufType:
     architecture: llama.cpp's name. places: by the names of transformers in a block, or outside of the blocks, without
     .weight or .bias; `*` is the number of an expert. fields: the encoded fields of the settings, by names without the
     architecture. fixed: settings with the values that llama.cpp computes. needed: as fixed, for values that depend on
-    other settings. has_windows: llama.cpp has the sliding windows.
+    other settings. has_windows: llama.cpp has the sliding windows. needs_head: a tied head is written as a copy of the
+    embedding, because llama.cpp reads no file without a head.
     """
 
     model_type: str
@@ -37,6 +38,7 @@ class GgufType:
     fixed: Mapping[str, tuple[Json, ...]] = field(default_factory=dict)
     needed: Callable[[JsonObject], JsonObject] = _nothing
     has_windows: bool = False
+    needs_head: bool = False
 
     def refusal(self, settings: JsonObject) -> str:
         """Return the setting that llama.cpp does not compute, as part of a message; empty if there is none."""
@@ -100,8 +102,9 @@ TYPES: Mapping[str, GgufType] = {
             "olmo2",
             places.OLMO2,
             fields.rotary,
-            {"attention_bias": (False,), "tie_word_embeddings": (False,)},
+            {"attention_bias": (False,)},
             square,
+            needs_head=True,
         ),
         GgufType(
             "gpt_neox",
@@ -110,19 +113,20 @@ TYPES: Mapping[str, GgufType] = {
             fields.gpt_neox,
             {
                 "attention_bias": (True,),
-                "tie_word_embeddings": (False,),
                 # llama.cpp computes gelu by its approximation with tanh, which differs by less than 5e-4.
                 "hidden_act": ("gelu", "gelu_new", "gelu_pytorch_tanh"),
             },
+            needs_head=True,
         ),
         GgufType(
             "olmo3",
             "olmo2",
             places.OLMO2,
             fields.windowed,
-            {"attention_bias": (False,), "tie_word_embeddings": (False,)},
+            {"attention_bias": (False,)},
             olmo3,
             has_windows=True,
+            needs_head=True,
         ),
         GgufType(
             "gpt2",

@@ -22,7 +22,7 @@ from mudd_core.run.store.own_code import check_saved
 from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.run.store.saved_run import named_run, run_and_step
 from mudd_core.tools.export_weights.folder import OWN
-from mudd_core.tools.export_weights.gguf_place import SUFFIX, GgufPlace, is_exported_file
+from mudd_core.tools.export_weights.gguf_place import GgufPlace, is_exported_file, names_file
 from mudd_core.tools.export_weights.model_card import NAME as CARD
 from mudd_core.tools.export_weights.model_card import WRITTEN
 
@@ -52,7 +52,7 @@ class Asked:
         if not (args.config or args.workdir):
             parser.require("RUN")
         folder = local(args.to, "[export] --to")
-        if args.gguf and folder.suffix == SUFFIX:
+        if args.gguf and names_file(args.to):
             _require_file(folder, force=args.force)
         else:
             require_place(folder, force=args.force)
@@ -115,7 +115,7 @@ def _require_own_names(words: Sequence[str]) -> None:
 
 def _require_file(file: Path, *, force: bool) -> None:
     """Raise UserError for a file or its Modelfile that exist, unless they are exports and `force` is true."""
-    for one in (file, GgufPlace(file).modelfile):
+    for one in (file, GgufPlace(file, True).modelfile):
         if one.exists() and not is_exported_file(one):
             raise UserError(f"[export] --to: expected a new file or an export, got {one}; give another --to")
         if one.exists() and not force:

@@ -40,7 +40,7 @@ from mudd_core.tools.export_weights.asked import Asked
 from mudd_core.tools.export_weights.end_tokens import end_ids
 from mudd_core.tools.export_weights.folder import Beside, first_exported, hugging_face_files
 from mudd_core.tools.export_weights.forms import Export, Outcome, run_tokenizer
-from mudd_core.tools.export_weights.gguf_place import SUFFIX, GgufPlace, modelfile
+from mudd_core.tools.export_weights.gguf_place import SUFFIX, GgufPlace, modelfile, names_file
 from mudd_core.tools.export_weights.held_model import Held
 from mudd_core.tools.export_weights.model_card import WRITTEN
 from mudd_core.tools.export_weights.template import templates_in
@@ -116,7 +116,8 @@ def _tokenizer(asked: Asked, config: Config, run: RunFolder, model: ModelConfig)
 
 def export_gguf(out: Export, held: Held, plan: GgufPlan, base: str) -> Outcome:
     """Write a GGUF file and its Modelfile. base: the name of an adapter's base."""
-    place = GgufPlace(out.asked.folder, "adapter" if out.asked.args.adapter else "model")
+    stem = "adapter" if out.asked.args.adapter else "model"
+    place = GgufPlace(out.asked.folder, names_file(out.asked.args.to), stem)
     for note in plan.notes():
         out.note(note)
     if not out.asked.args.adapter and held.model.lora is not None:

@@ -21,15 +21,14 @@ _HEAD = 4096  # bytes of a file in which an export names its program
 
 @dataclass(frozen=True)
 class GgufPlace:
-    """The place of a GGUF file, its Modelfile and, in a folder, its model card. to: the value of --to."""
+    """The place of a GGUF file, its Modelfile and, in a folder, its model card.
+
+    to: the value of --to. is_file: it names a file and not a folder.
+    """
 
     to: Path
+    is_file: bool
     stem: str = "model"
-
-    @property
-    def is_file(self) -> bool:
-        """Return True if --to names a file."""
-        return self.to.suffix == SUFFIX
 
     @property
     def file(self) -> Path:
@@ -68,6 +67,11 @@ class GgufPlace:
                 del writer  # delete uncommitted files now, not when the traceback is freed
         except OSError as error:
             raise SaveError(f"[export] {self.to} could not be written: {write_reason(error)}") from error
+
+
+def names_file(to: str) -> bool:
+    """Return True if --to names a GGUF file; a name that ends with a slash is a folder."""
+    return Path(to).suffix == SUFFIX and not to.endswith(os.sep)
 
 
 def is_exported_file(file: Path) -> bool:
