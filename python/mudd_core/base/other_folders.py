@@ -1,4 +1,4 @@
-"""Folders of Hugging Face and PEFT that are given instead of a run, and the command or call that uses each."""
+"""Folders of Hugging Face and PEFT, and GGUF files, that are given instead of a run, and the remedy for each."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from mudd_core.base.surroundings import is_command_line, typed_program
 
 _SETTINGS, _ADAPTER = "config.json", "adapter_config.json"
 _OF_MODEL = {"model_type", "architectures"}  # keys of config.json in transformers
+_GGUF = ".gguf"
 _REPOSITORY = "models--"  # the start of the name of a folder in the hub's cache: models--OWNER--NAME
 
 
@@ -81,8 +82,19 @@ def other_folder(path: Path) -> OtherFolder | None:
     return None
 
 
+def require_no_gguf(path: Path, place: str, wanted: str = "a run") -> None:
+    """Raise UserError with the remedy if a path is a GGUF file. place: of the message."""
+    if path.suffix.lower() == _GGUF and path.is_file():
+        raise UserError(
+            f"{place} expected {wanted}, got the GGUF file '{path}', which only llama.cpp and Ollama read; name the "
+            "run that it was exported from, or the model's folder with config.json and safetensors (`hf download "
+            "OWNER/NAME --local-dir FOLDER` fetches one)"
+        )
+
+
 def require_no_other(path: Path, place: str, wanted: str = "a run") -> None:
-    """Raise UserError with the command or call to use if a path is such a folder. place: of the message."""
+    """Raise UserError with the command or call to use if a path is such a folder or file. place: of the message."""
+    require_no_gguf(path, place, wanted)
     found = other_folder(path)
     if found is not None:
         raise UserError(f"{place} expected {wanted}, got {found.text}; {found.way_out}")

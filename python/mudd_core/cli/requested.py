@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mudd_core.base.errors import UserError
-from mudd_core.base.other_folders import other_folder, require_no_other
+from mudd_core.base.other_folders import other_folder, require_no_gguf, require_no_other
 from mudd_core.base.storage import is_url
 from mudd_core.cli.argv import Invocation, require_takers
 from mudd_core.cli.corrected import (
@@ -134,7 +134,8 @@ def _take_run(request: Request, command: str) -> None:
 
 
 def _require_run(path: Path, place: str, command: str) -> None:
-    """Raise UserError for a folder of Hugging Face or PEFT; chat reads the models of the former."""
+    """Raise UserError for a folder of Hugging Face or PEFT, or a GGUF file; chat reads the models of the first."""
+    require_no_gguf(path, place, "a run or a folder of Hugging Face" if command == "chat" else "a run")
     if command != "chat" or ((found := other_folder(path)) is not None and found.base is not None):
         require_no_other(path, place)
 

@@ -34,6 +34,27 @@ def here(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     "words",
     [
+        ("chat", "x.gguf"),
+        ("sample", "--workdir=x.gguf"),
+        ("import", "x.gguf", "--workdir=run"),
+        ("tune", "--base=x.gguf", "--data=chat.jsonl", "--workdir=run"),
+        ("export", "x.gguf", "--to=out"),
+    ],
+    ids=" ".join,
+)
+def test_a_gguf_file_is_named_with_what_to_give_instead(here: Path, words: tuple[str, ...]) -> None:
+    (here / "x.gguf").write_bytes(b"GGUF")
+    done = called(here, *words)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert (
+        "got the GGUF file 'x.gguf', which only llama.cpp and Ollama read; name the run that" in done.stderr
+    )
+    assert not (here / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
         ("sample", "hf"),
         ("validate", "hf"),
         ("report", "hf"),

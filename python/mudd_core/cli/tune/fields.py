@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.members import object_in
-from mudd_core.base.other_folders import other_folder
+from mudd_core.base.other_folders import other_folder, require_no_gguf
 from mudd_core.base.paths import local
 from mudd_core.base.storage import is_url
 from mudd_core.config import (
@@ -49,6 +49,7 @@ def require_fields(words: Sequence[str], base: str) -> Config | None:
     Raise UserError for unknown fields, wrong values, and fields of the model. base: the value of --base.
     """
     source = RunFolder(local(base, _BASE))
+    require_no_gguf(source.path, f"{_BASE}:", "a folder of Hugging Face or a run")
     model = _model_of(source)
     if model is None:
         if (other := other_folder(source.path)) is not None and other.base is not None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import SaveError, UserError
-from mudd_core.base.other_folders import other_folder
+from mudd_core.base.other_folders import other_folder, require_no_gguf
 from mudd_core.base.paths import local
 from mudd_core.base.regular_files import read_bytes
 from mudd_core.base.show.waiting import waiting
@@ -116,6 +116,7 @@ _HUB_NAME = re.compile(r"[A-Za-z0-9][\w-]*(\.[\w-]+)*/[A-Za-z0-9][\w.-]*|[A-Za-z
 
 def _require_source(typed: str, source: Path, *, has_settings: bool) -> None:
     """Raise UserError if there is nothing to import; for a model's name, the error has the download command."""
+    require_no_gguf(source, "[import] PATH:", "a folder with config.json, safetensors and tokenizer.json")
     if source.is_dir() and not has_settings:
         _require_model(typed, source)
     if source.is_dir() or (source.exists() and has_settings):
