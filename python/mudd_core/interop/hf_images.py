@@ -11,7 +11,7 @@ from mudd_core.interop.settings import Reader, Settings
 
 T = TypeVar("T")
 
-_WHOLE, _TEXT = "gemma3", "gemma3_text"
+WITH_IMAGES, _TEXT = "gemma3", "gemma3_text"
 # Settings of the whole model that concern only images, or that the language model has itself.
 _OF_IMAGES = frozenset(
     (
@@ -30,7 +30,7 @@ def text_settings(settings: Settings) -> JsonObject:
     Settings of the whole model that are not about images are added, so that they are checked too. Raise ValueError if
     there is no text_config.
     """
-    if settings.get("model_type") != _WHOLE:
+    if settings.get("model_type") != WITH_IMAGES:
         return dict(settings)
     text = settings.get("text_config")
     if not isinstance(text, Mapping):

@@ -148,14 +148,19 @@ class Word(_OneSetting):
 
 @dataclass(frozen=True)
 class Fixed(_OneSetting):
-    """A setting that may be null or have one of these values. It sets no field and is not written."""
+    """A setting that may be null or have one of these values. It sets no field and is not written.
+
+    remedy: the end of the message about another value.
+    """
 
     values: tuple[Json, ...] = ()
+    remedy: str = ""
 
     def read(self, read: Reader, found: JsonObject) -> JsonObject:
         given = read.config.get(self.theirs)
         if given is not None and given not in self.values:
-            raise read.refusal(self.theirs, repr(self.values[0]) if self.values else "no value", given)
+            expected = repr(self.values[0]) if self.values else "no value"
+            raise ValueError(f"{read.refusal(self.theirs, expected, given)}{self.remedy}")
         return {}
 
     def write(self, model: HfModel) -> JsonObject:
@@ -164,13 +169,17 @@ class Fixed(_OneSetting):
 
 @dataclass(frozen=True)
 class Needed(_OneSetting):
-    """A setting that must have this value, which is not transformers' default. It sets no field."""
+    """A setting that must have this value, which is not transformers' default. It sets no field.
+
+    remedy: as in Fixed.
+    """
 
     value: Json
+    remedy: str = ""
 
     def read(self, read: Reader, found: JsonObject) -> JsonObject:
         if (given := read.config.get(self.theirs)) != self.value:
-            raise read.refusal(self.theirs, json.dumps(self.value), given)
+            raise ValueError(f"{read.refusal(self.theirs, json.dumps(self.value), given)}{self.remedy}")
         return {}
 
     def write(self, model: HfModel) -> JsonObject:

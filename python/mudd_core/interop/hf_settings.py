@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from mudd_core.base.types import JsonObject
 from mudd_core.config.families import GPT2Config, MixtralConfig, ModelConfig, TransformerPPConfig
-from mudd_core.interop.hf_images import text_settings
+from mudd_core.interop.hf_images import WITH_IMAGES, text_settings
 from mudd_core.interop.hf_kind import Kind
 from mudd_core.interop.hf_rows import HfModel
 from mudd_core.interop.hf_tables import KINDS
 from mudd_core.interop.settings import Reader, Settings
 
+READABLE = (*KINDS, WITH_IMAGES)  # the values of model_type that can be read
 FAMILIES = ("transformer_pp", "gpt2", "mixtral")
 
 
@@ -21,7 +22,7 @@ def kind_of(settings: Settings) -> Kind:
     """Return the kind of a config.json. Raise ValueError for an unsupported one."""
     name = settings.get("model_type")
     if not isinstance(name, str) or name not in KINDS:
-        raise Reader("hf", settings).refusal("model_type", f"one of {', '.join(KINDS)}", name)
+        raise Reader("hf", settings).refusal("model_type", f"one of {', '.join(READABLE)}", name)
     return KINDS[name]
 
 

@@ -121,7 +121,11 @@ _QWEN3_MOE = (
     ),
     Whole("num_experts", "n_expert", 128, older="num_local_experts"),
     Whole("num_experts_per_tok", "top_k", 8),
-    Needed("norm_topk_prob", True),
+    Needed(
+        "norm_topk_prob",
+        True,
+        "; transformers reads an absent value as false; if the model was trained with true, write it into config.json",
+    ),
     BalanceLoss(),
     Fixed("attention_bias", (False,)),
     # Every layer has experts, so no layer has this inner width.
@@ -132,6 +136,7 @@ _QWEN3_MOE = (
     Inert("sliding_window"),
     Inert("max_window_layers"),
 )
+_NO_SOFTCAPPING = "; Gemma 3 has null: if the model was trained without it, write null into config.json"
 _GEMMA3 = (
     *_rotary(
         131072,
@@ -152,8 +157,8 @@ _GEMMA3 = (
     Whole("query_pre_attn_scalar", "query_pre_attn_scalar", 256, written=_score_divisor),
     _ATTENTION_BIAS,
     _NO_PADDING,
-    Fixed("attn_logit_softcapping"),
-    Fixed("final_logit_softcapping"),
+    Fixed("attn_logit_softcapping", remedy=_NO_SOFTCAPPING),
+    Fixed("final_logit_softcapping", remedy=_NO_SOFTCAPPING),
     Fixed("use_bidirectional_attention", (False,)),
     Inert("_sliding_window_pattern"),
 )

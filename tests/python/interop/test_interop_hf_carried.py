@@ -121,7 +121,7 @@ def large_tokenizer(path: Path) -> None:
         (
             lambda path: changed(path, model_type="falcon"),
             2,
-            f"one of {', '.join(KINDS)}, got 'falcon'",
+            f"one of {', '.join(KINDS)}, gemma3, got 'falcon'",
         ),
         (
             lambda path: changed(path, vocab_size=300),

@@ -115,13 +115,15 @@ def test_an_import_without_its_tokenizer_is_refused(tmp_path: Path, capsys: Any)
     )
     weights_folder.write_folder(tmp_path / "hf", settings, weights, shard_bytes=1 << 20)
     words = ["import", str(tmp_path / "hf"), f"--workdir={tmp_path / 'run'}"]
-    large = tmp_path / "large.json"
+    large, model = tmp_path / "large.json", tmp_path / "tokenizer.model"
+    model.write_bytes(b"\n\x0b")
     vocab = {"a": 0, "</s>": 300}
     large.write_text(json.dumps({"model": {"type": "BPE", "vocab": vocab, "merges": []}, "added_tokens": []}))
     for more, says in (
         ([], "has no tokenizer.json; give --tokenizer=FILE"),
         ([f"--tokenizer={large}"], "expected at most the model's 300 ids, got 301"),
         ([f"--tokenizer={tmp_path / 'none.json'}"], "No such file"),
+        ([f"--tokenizer={model}"], "expected a tokenizer.json, got "),
     ):
         assert main([*words, *more]) == 2
         assert says in capsys.readouterr().err and not (tmp_path / "run").exists()

@@ -72,6 +72,12 @@ def _given_tokenizer(
             f"[import] --tokenizer: {source} has no tokenizer.json; give --tokenizer=FILE, the tokenizer.json that the "
             f"model was trained with ({written}), or --tokenizer=bytes to train it on raw bytes"
         )
+    elif file.suffix == ".model" and file.is_file():
+        raise UserError(
+            f"[import] --tokenizer: expected a tokenizer.json, got {file}, a model of sentencepiece or tiktoken; "
+            f"AutoTokenizer.from_pretrained('{file.parent}').save_pretrained('{file.parent}') of transformers writes "
+            f"its tokenizer.json; type then --tokenizer={file.with_name('tokenizer.json')}"
+        )
     else:
         name, found = str(file), file
         in_folder = keeps_folder and needs_its_folder(file)
