@@ -82,13 +82,15 @@ int64_t bytes_of(const std::vector<Tensor>& tensors) {
   return bytes;
 }
 
+constexpr std::string_view kLosses[] = {"cross_entropy", "regularized_loss", "teacher_loss", "preference_loss"};
+
 // Each forward matmul needs three of the same size if all gradients are computed.
 py::typing::Tuple<py::float_, py::float_, py::float_> step_flops(const Executor& e) {
   double computed = 0, all = 0, loss = 0;
   for (size_t i = 0; i < e.plan().schedule.size(); ++i) {
     computed += e.flops(i);
     const std::string_view op = e.graph().nodes()[e.plan().schedule[i].node].node->op();
-    if (op == "cross_entropy" || op == "teacher_loss" || op == "preference_loss") loss += e.flops(i);
+    if (std::ranges::find(kLosses, op) != std::end(kLosses)) loss += e.flops(i);
   }
   for (const GraphNode& node : e.graph().nodes()) all += 3 * node.node->forward_flops();
   return py::make_tuple(computed, all, loss);

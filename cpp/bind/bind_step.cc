@@ -137,6 +137,7 @@ void bind_step(py::module_& m) {
       .def_readonly("weight_sum", &StepReport::weight_sum)
       .def_readonly("aux_loss", &StepReport::aux_loss)
       .def_readonly("loss", &StepReport::loss)
+      .def_readonly("objective", &StepReport::objective, "The loss that has the gradients, like `loss` otherwise.")
       .def_readonly("grad_norm", &StepReport::grad_norm)
       .def_readonly("finite", &StepReport::finite)
       .def_readonly("spike", &StepReport::spike)
@@ -160,8 +161,9 @@ void bind_step(py::module_& m) {
   bind::Class<TrainStep>(m, "TrainStep", "All micro-batches, clip, update and repacking in one call.")
       .def(py::init([](Executor& e, ValueId loss, ValueId count, std::vector<UpdateGroup> groups, double eps,
                        double clip, const std::string& normalize, double peak_lr, std::vector<int> moment_planes,
-                       uint64_t seed, ValueId aux, std::vector<ValueId> metrics, Gradients gradients,
-                       bool batch_sums, int64_t first_sample, int64_t batch_size, int64_t run_stride) {
+                       uint64_t seed, ValueId aux, ValueId objective, std::vector<ValueId> metrics,
+                       Gradients gradients, bool batch_sums, int64_t first_sample, int64_t batch_size,
+                       int64_t run_stride) {
              const TrainStepOptions o{.update = {.groups = std::move(groups),
                                                  .eps = eps,
                                                  .peak_lr = peak_lr,
@@ -170,7 +172,8 @@ void bind_step(py::module_& m) {
                                       .normalize = parse_normalize(normalize),
                                       .seed = seed,
                                       .part = {.begin = first_sample, .batch = batch_size, .step = run_stride}};
-             const SummedValues values{.loss = loss, .count = count, .aux = aux, .metrics = std::move(metrics)};
+             const SummedValues values{
+                 .loss = loss, .count = count, .objective = objective, .aux = aux, .metrics = std::move(metrics)};
              const Busy busy(e.store().busy(), "train_step");
              py::gil_scoped_release release;  // all ranks construct their steps together
              std::shared_ptr<GradientSync> sync;
@@ -183,12 +186,13 @@ void bind_step(py::module_& m) {
            py::arg("executor"), py::arg("loss"), py::arg("count"), py::kw_only(), py::arg("groups"),
            py::arg("eps"), py::arg("clip"), py::arg("normalize"), py::arg("peak_lr") = 0.0,
            py::arg("moment_planes") = std::vector<int>{}, py::arg("seed") = 0, py::arg("aux") = kAbsent,
-           py::arg("metrics") = std::vector<ValueId>{}, py::arg("gradients") = py::none(),
-           py::arg("batch_sums") = false, py::arg("first_sample") = 0, py::arg("batch_size") = 0,
-           py::arg("run_stride") = 0, bind::Keeps<2>(), bind::Keeps<14>(),
+           py::arg("objective") = kAbsent, py::arg("metrics") = std::vector<ValueId>{},
+           py::arg("gradients") = py::none(), py::arg("batch_sums") = false, py::arg("first_sample") = 0,
+           py::arg("batch_size") = 0, py::arg("run_stride") = 0, bind::Keeps<2>(), bind::Keeps<15>(),
            "gradients: of the executor, if ranks share the batch; this rank processes the samples of batch_size "
            "from first_sample, in each graph run run_stride samples further (0: the samples of a run). "
-           "batch_sums: the graph adds over the batch.")
+           "batch_sums: the graph adds over the batch. objective: the loss with the gradients, if it is not "
+           "`loss`.")
       .def(
           "part",
           [](TrainStep& s, const std::string& name) {

@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import numpy.typing
 import typing
-__all__: list[str] = ['AtomicFolder', 'BatchSource', 'Batcher', 'Call', 'Comm', 'CommTimer', 'CutWeights', 'Executor', 'ExpertGroup', 'Graph', 'NodeGradients', 'NodeMemory', 'OpInput', 'OpOutput', 'OpSpec', 'OptimizerSetting', 'OptimizerSpec', 'Option', 'PackedRows', 'ParamStore', 'PeerError', 'PeerLeftError', 'Role', 'RowRule', 'SafetensorsFile', 'ShardRecord', 'StepReport', 'TokenFileSpec', 'TrainStep', 'UpdateGroup', 'add_own_optimizer', 'bf16_peak_gflops', 'check_levels', 'clear_requests', 'cpu_name', 'crc32c', 'crc32c_blocks', 'crc32c_combine', 'detected_isa', 'document_rows', 'fill_inputs', 'fit_line', 'fp32_order', 'free_space', 'install_stop_handlers', 'isa', 'isa_levels', 'join_ranks', 'learning_rate', 'list_folder', 'make_folders', 'memory_rows', 'num_threads', 'op_specs', 'optimizer_specs', 'peak_gflops', 'permute', 'phases', 'philox', 'philox_key', 'principal_factors', 'quit_signals', 'random_normal', 'random_uniform', 'read_checked', 'read_file', 'read_gbps', 'remove_committed', 'remove_dead_temporaries', 'remove_stop_handlers', 'replace_file', 'request_stop', 'restore_set_aside', 'roles', 'sample', 'save_signal', 'schedules', 'set_num_threads', 'shuffled_index', 'stop_requested', 'stop_signal', 'stop_signals', 'table_rows', 'take_save_request', 'thread_ranks', 'tree_sum', 'verify_file', 'verify_tokens', 'warmups', 'write_shard']
+__all__: list[str] = ['AtomicFolder', 'BatchSource', 'Batcher', 'Call', 'Comm', 'CommTimer', 'CutWeights', 'Executor', 'ExpertGroup', 'Graph', 'NodeGradients', 'NodeMemory', 'OpInput', 'OpOutput', 'OpSpec', 'OptimizerSetting', 'OptimizerSpec', 'Option', 'PackedRows', 'ParamStore', 'PeerError', 'PeerLeftError', 'Role', 'RowRule', 'SafetensorsFile', 'ShardRecord', 'StepReport', 'TokenFileSpec', 'TrainStep', 'UpdateGroup', 'add_own_optimizer', 'bf16_peak_gflops', 'check_levels', 'clear_requests', 'cpu_name', 'crc32c', 'crc32c_blocks', 'crc32c_combine', 'detected_isa', 'document_rows', 'fill_inputs', 'fit_line', 'fp32_order', 'free_space', 'install_stop_handlers', 'isa', 'isa_levels', 'join_ranks', 'learning_rate', 'list_folder', 'make_folders', 'memory_rows', 'num_threads', 'op_specs', 'optimizer_specs', 'peak_gflops', 'permute', 'phases', 'phases_of_schedules', 'philox', 'philox_key', 'principal_factors', 'quit_signals', 'random_normal', 'random_uniform', 'read_checked', 'read_file', 'read_gbps', 'remove_committed', 'remove_dead_temporaries', 'remove_stop_handlers', 'replace_file', 'request_stop', 'restore_set_aside', 'roles', 'sample', 'save_signal', 'schedules', 'set_num_threads', 'shuffled_index', 'stop_requested', 'stop_signal', 'stop_signals', 'table_rows', 'take_save_request', 'thread_ranks', 'tree_sum', 'verify_file', 'verify_tokens', 'warmups', 'write_shard']
 class ShardRecord:
     """
     The sizes, places and checksums of a written file.
@@ -696,6 +696,11 @@ class StepReport:
     def loss_sum(self) -> float:
         ...
     @property
+    def objective(self) -> float:
+        """
+        The loss that has the gradients, like `loss` otherwise.
+        """
+    @property
     def spike(self) -> bool:
         ...
     @property
@@ -719,9 +724,9 @@ class TrainStep:
     """
     All micro-batches, clip, update and repacking in one call.
     """
-    def __init__(self, executor: Executor, loss: int, count: int, *, groups: collections.abc.Sequence[UpdateGroup], eps: float, clip: float, normalize: str, peak_lr: float = 0.0, moment_planes: collections.abc.Sequence[int] = [], seed: int = 0, aux: int = -1, metrics: collections.abc.Sequence[int] = [], gradients: NodeGradients | None = None, batch_sums: bool = False, first_sample: int = 0, batch_size: int = 0, run_stride: int = 0) -> None:
+    def __init__(self, executor: Executor, loss: int, count: int, *, groups: collections.abc.Sequence[UpdateGroup], eps: float, clip: float, normalize: str, peak_lr: float = 0.0, moment_planes: collections.abc.Sequence[int] = [], seed: int = 0, aux: int = -1, objective: int = -1, metrics: collections.abc.Sequence[int] = [], gradients: NodeGradients | None = None, batch_sums: bool = False, first_sample: int = 0, batch_size: int = 0, run_stride: int = 0) -> None:
         """
-        gradients: of the executor, if ranks share the batch; this rank processes the samples of batch_size from first_sample, in each graph run run_stride samples further (0: the samples of a run). batch_sums: the graph adds over the batch.
+        gradients: of the executor, if ranks share the batch; this rank processes the samples of batch_size from first_sample, in each graph run run_stride samples further (0: the samples of a run). batch_sums: the graph adds over the batch. objective: the loss with the gradients, if it is not `loss`.
         """
     def part(self, name: str) -> tuple[int, int]:
         """
@@ -838,9 +843,9 @@ def join_ranks(transport: typing.Any, debug: bool, hang_timeout: float, chunk_by
     """
     The Comm over a transport, which all ranks make together, and a warning or ''. facts: lines 'name=value' that all ranks must give alike within join_timeout seconds: RuntimeError on rank 0 if not, PeerError on the others.
     """
-def learning_rate(schedule: str, t: int, *, peak: float, steps: int, warmup_steps: int = 0, final_ratio: float = 0.0, decay_steps: int = 0, warmup: str = 'next') -> float:
+def learning_rate(schedule: str, t: int, *, peak: float, steps: int, warmup_steps: int = 0, final_ratio: float = 0.0, decay_steps: int = 0, warmup: str = 'next', phases: collections.abc.Sequence[tuple[str, int, float, float]] = []) -> float:
     """
-    Learning rate of update t (from 0): schedule of schedules(), warmup of warmups().
+    Learning rate of update t (from 0): schedule of schedules(), warmup of warmups(). phases: (kind, steps, from, to) each, with a kind of phases_of_schedules(), and factors of the peak.
     """
 def list_folder(path: str) -> list[tuple[str, bool]]:
     """
@@ -877,6 +882,10 @@ def permute(index: int, n: int, seed: int, purpose: str, epoch: int = 0) -> int:
 def phases() -> list[str]:
     """
     Return the phases of a rank, in the order of a step.
+    """
+def phases_of_schedules() -> list[str]:
+    """
+    The kinds of a schedule's phases.
     """
 def philox(counter: typing.Annotated[collections.abc.Sequence[int], "FixedSize(4)"], key: typing.Annotated[collections.abc.Sequence[int], "FixedSize(2)"]) -> typing.Annotated[list[int], "FixedSize(4)"]:
     """

@@ -1,4 +1,5 @@
-// Runs cross_entropy or teacher_loss alone, like an executor: loss, counts and gradients of a case.
+// Runs cross_entropy, teacher_loss or regularized_loss alone, like an executor: loss, counts and gradients of a
+// case.
 #pragma once
 
 #include <algorithm>
@@ -21,6 +22,8 @@ struct Case {
   bool hidden_learns = true, head_learns = true;
   int64_t kept = 0;  // tokens of the teacher of teacher_loss; 0: cross_entropy
   double weight = 0.5;
+  bool regularized = false;  // regularized_loss
+  double smoothing = 0, z = 0;
 
   int64_t rows() const { return samples * positions; }
 };
@@ -45,7 +48,7 @@ inline Numbers numbers_of(const Case& c, float scale = 1.0f) {
 }
 
 struct Result {
-  std::vector<double> loss, count;
+  std::vector<double> loss, count, plain;
   std::vector<float> guessed, teacher;  // [B, 2]
   std::vector<float> dh, dhead, dbias;  // zeros if not requested
 };
@@ -64,7 +67,8 @@ inline Result run(const Case& c, Numbers n, const Options& o = {}) {
   Attributes a;
   a.values["chunk_bytes"] = c.chunk_bytes;
   if (c.kept) a.values["weight"] = c.weight;
-  const auto node = make_node(c.kept ? "teacher_loss" : "cross_entropy", a);
+  if (c.regularized) a.values["label_smoothing"] = c.smoothing, a.values["z"] = c.z;
+  const auto node = make_node(c.kept ? "teacher_loss" : c.regularized ? "regularized_loss" : "cross_entropy", a);
   std::vector<TensorSpec> specs{{{c.samples, c.positions, c.d}, DType::f32},
                                 {{c.vocabulary, c.d}, DType::f32},
                                 {{c.samples, c.positions}, DType::i32}};
@@ -92,6 +96,7 @@ inline Result run(const Case& c, Numbers n, const Options& o = {}) {
   Result result;
   result.loss.assign(shards.count(), -1);
   result.count.assign(shards.count(), -1);
+  if (c.regularized) result.plain.assign(shards.count(), -1);
   result.guessed.assign(2 * c.samples, -1);
   if (c.kept) result.teacher.assign(2 * c.samples, -1);
   result.dh = o.dh_before.empty() ? std::vector<float>(c.rows() * c.d, 1e30f) : o.dh_before;
@@ -120,6 +125,7 @@ inline Result run(const Case& c, Numbers n, const Options& o = {}) {
   const int64_t s = shards.count();
   r.out_ = {Tensor{result.loss.data(), 1, s, s, DType::f64}, Tensor{result.count.data(), 1, s, s, DType::f64},
             Tensor{result.guessed.data(), c.samples, 2, 2}, Tensor{result.teacher.data(), c.samples, 2, 2}};
+  if (c.regularized) r.out_[3] = Tensor{result.plain.data(), 1, s, s, DType::f64};
   r.scratch_ = scratch.data();
   r.packed_plain_.assign(inputs, nullptr);
   r.packed_transposed_.assign(inputs, nullptr);
@@ -163,8 +169,8 @@ using test::same_bits;
 
 inline bool same_bits(const Result& a, const Result& b) {
   return same_bits(a.loss, b.loss) && same_bits(a.count, b.count) && same_bits(a.guessed, b.guessed) &&
-         same_bits(a.teacher, b.teacher) && same_bits(a.dh, b.dh) && same_bits(a.dhead, b.dhead) &&
-         same_bits(a.dbias, b.dbias);
+         same_bits(a.teacher, b.teacher) && same_bits(a.plain, b.plain) && same_bits(a.dh, b.dh) &&
+         same_bits(a.dhead, b.dhead) && same_bits(a.dbias, b.dbias);
 }
 
 }  // namespace mudd::test::loss

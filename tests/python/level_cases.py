@@ -70,6 +70,12 @@ def cross_entropy(draw: Draw) -> Call:
     return [h, draw.array(vocabulary, width, scale=0.3), targets, bias], {"chunk_bytes": chunk}
 
 
+def regularized_loss(draw: Draw) -> Call:
+    inputs, options = cross_entropy(draw)
+    terms = {"label_smoothing": draw.pick((0.0, 0.1, 1.0)), "z": draw.pick((0.0, 1e-4, 0.1))}
+    return inputs, {**options, **terms}
+
+
 def teacher_loss(draw: Draw) -> Call:
     inputs, options = cross_entropy(draw)
     h, head, targets, bias = inputs
@@ -268,6 +274,6 @@ OPS: dict[str, Callable[[Draw], Call]] = {
     for made in (
         *(activation, adamw, add, attention, cross_entropy, depth_mix, dropout, embedding, glu, grouped_gemm),
         *(layer_norm, linear, lion, lora, moe_balance, moe_route, pattention, rms_norm, rope, sgd),
-        *(preference_loss, teacher_loss),
+        *(preference_loss, regularized_loss, teacher_loss),
     )
 }

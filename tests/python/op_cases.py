@@ -15,6 +15,7 @@ from preference_cases import preference_cases
 from reference import numpy_attention, numpy_dropout
 from reference import numpy_ops as ref
 from reference.torch_muddformer import depth_mix
+from regularized_cases import regularized_cases
 from slots_cases import slots_cases
 from teacher_cases import teacher_cases
 from update_cases import update_cases
@@ -282,6 +283,7 @@ def cases() -> list[Case]:
         loss_case(False),
         loss_case(True),
         biased_loss_case(),
+        *regularized_cases(),
         *teacher_cases(),
         *preference_cases(),
         *slots_cases(),

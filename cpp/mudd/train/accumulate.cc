@@ -78,7 +78,8 @@ void Accumulate::add_run(int run, double scale, GradientSync& sync, StepTotals& 
   const double counted = shards_of(values_.count);
   totals.add_count(counted, run == 0);
   std::vector<double>& sums = run_sums_;
-  sums = {scale * shards_of(values_.loss), counted, values_.aux == kAbsent ? 0.0 : scale * shards_of(values_.aux)};
+  const auto scaled = [&](ValueId id) { return id == kAbsent ? 0.0 : scale * shards_of(id); };
+  sums = {scaled(values_.loss), counted, scaled(values_.aux), scaled(values_.objective)};
   for (ValueId v : values_.metrics) {
     const Tensor t = executor_.value(v);
     for (int64_t c = 0; c < t.cols; ++c) sums.push_back(metric_of(t, c));
@@ -87,7 +88,8 @@ void Accumulate::add_run(int run, double scale, GradientSync& sync, StepTotals& 
   totals.loss = losses_.add(run, runs, sums[0]);
   totals.count = counts_.add(run, runs, sums[1]);
   if (values_.aux != kAbsent) totals.aux = aux_losses_.add(run, runs, sums[2]);
-  for (size_t f = 0; f < totals.metrics.size(); ++f) totals.metrics[f] = metrics_[f].add(run, runs, sums[3 + f]);
+  totals.objective = values_.objective == kAbsent ? totals.loss : objectives_.add(run, runs, sums[3]);
+  for (size_t f = 0; f < totals.metrics.size(); ++f) totals.metrics[f] = metrics_[f].add(run, runs, sums[4 + f]);
   if (targets_ != kAbsent) {
     const Tensor targets = executor_.value(targets_);
     totals.slots += static_cast<double>(targets.rows * targets.cols);

@@ -19,6 +19,7 @@ using FillRun = std::function<void(const RunSamples& samples, Executor& executor
 // Values of the graph that a step sums.
 struct SummedValues {
   ValueId loss = kAbsent, count = kAbsent;  // f64[S] of cross_entropy
+  ValueId objective = kAbsent;              // f64[S]: the loss that has the gradients, if it is another one
   ValueId aux = kAbsent;                    // further loss sums f64[S]
   std::vector<ValueId> metrics = {};        // fp32 [B, W]: summed over the samples of a shard, then over shards
 };
@@ -43,9 +44,9 @@ class Accumulate {
   BatchPart part_;
   bool means_;
   ValueId targets_;
-  shard_tree::Counter<double> losses_, counts_, aux_losses_;
+  shard_tree::Counter<double> losses_, counts_, aux_losses_, objectives_;
   std::vector<shard_tree::Counter<double>> metrics_;
-  std::vector<double> run_sums_;  // loss, count, auxiliary loss and metrics of a run
+  std::vector<double> run_sums_;  // loss, count, auxiliary loss, objective and metrics of a run
 };
 
 }  // namespace mudd

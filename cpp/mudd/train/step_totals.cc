@@ -15,7 +15,7 @@ Normalize parse_normalize(const std::string& name) {
 }
 
 void StepTotals::clear() {
-  loss = count = aux = slots = least_count = most_count = 0;
+  loss = count = aux = objective = slots = least_count = most_count = 0;
   stop = means = false;
   std::fill(metrics.begin(), metrics.end(), 0.0);
 }
@@ -40,8 +40,9 @@ StepReport judge(const StepTotals& totals, Normalize normalize, const StepLimits
   report.weight_sum = totals.count;
   report.aux_loss = totals.aux / divisor;
   report.loss = (totals.loss + totals.aux) / divisor;
+  report.objective = (totals.objective + totals.aux) / divisor;
   report.grad_norm = std::sqrt(squared_norm(totals.norm_squares)) / divisor;
-  report.finite = std::isfinite(report.loss) && std::isfinite(report.grad_norm);
+  report.finite = std::isfinite(report.objective) && std::isfinite(report.loss) && std::isfinite(report.grad_norm);
   report.spike = report.finite && (report.loss > limits.loss || report.grad_norm > limits.grad_norm);
   return report;
 }

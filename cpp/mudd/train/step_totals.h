@@ -17,6 +17,7 @@ Normalize parse_normalize(const std::string& name);
 struct StepTotals {
   double loss = 0, count = 0;        // nats over targets that are not ignored; their count
   double aux = 0;                    // further losses, in the same unit
+  double objective = 0;              // the loss that has the gradients, without aux
   double slots = 0;                  // all targets, ignored ones included
   double least_count = 0;            // least and most targets of a graph run,
   double most_count = 0;             // without ignored ones
@@ -40,6 +41,7 @@ struct StepReport {
   double loss_sum = 0, weight_sum = 0;  // nats over targets that are not ignored; their count
   double aux_loss = 0;                  // the auxiliary part, divided by the denominator
   double loss = 0;                      // divided by the denominator, the auxiliary part included
+  double objective = 0;                 // the same of the loss that has the gradients
   double grad_norm = 0;                 // of the mean gradient, before clipping
   double denominator = 1;               // see Normalize
   bool finite = true;                   // loss and gradient norm are finite; false: no update was made

@@ -10,7 +10,7 @@ namespace mudd {
 namespace {
 
 // Values of a record before the metrics.
-enum Scalar { kLoss, kCount, kAux, kSlots, kLeast, kMost, kStop, kFlags, kScalars };
+enum Scalar { kLoss, kCount, kAux, kObjective, kSlots, kLeast, kMost, kStop, kFlags, kScalars };
 
 // Sum value `at` of every process's record by the tree.
 double tree_of(const std::vector<double>& records, int64_t width, int64_t at) {
@@ -59,6 +59,7 @@ void TotalsExchange::run(StepTotals& totals, bool summed) {
   const double scalars[kScalars] = {totals.loss,
                                     totals.count,
                                     totals.aux,
+                                    totals.objective,
                                     totals.slots,
                                     totals.least_count,
                                     totals.most_count,
@@ -80,6 +81,7 @@ void TotalsExchange::add_records(StepTotals& totals, bool summed) const {
     totals.loss = tree_of(records_, width, kLoss);
     totals.count = tree_of(records_, width, kCount);
     totals.aux = tree_of(records_, width, kAux);
+    totals.objective = tree_of(records_, width, kObjective);
     for (size_t f = 0; f < totals.metrics.size(); ++f)
       totals.metrics[f] = tree_of(records_, width, kScalars + static_cast<int64_t>(f));
   }

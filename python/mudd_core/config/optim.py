@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from mudd_core import _core
 from mudd_core.config.fields import opt
+from mudd_core.config.phases import KINDS as PHASES
 from mudd_core.config.values import number
 
 # The optimizers of the core by name and alias.
@@ -116,7 +117,9 @@ class OptimConfig:
     )
     schedule: str = opt(
         "cosine",
-        "learning rate schedule after warm-up; wsd = constant, then linear decay over optim.decay_steps",
+        "learning rate schedule after warm-up; wsd = constant, then linear decay over optim.decay_steps; "
+        "inverse_sqrt = peak / sqrt(1 + (t - W) / S), S is optim.decay_steps; phases = the list optim.phases is the "
+        "whole schedule, with warm-up",
         choices=tuple(_core.schedules()),
     )
     warmup_steps: int = opt(0, "number of updates W of linear warm-up", "steps", low=0)
@@ -144,7 +147,18 @@ class OptimConfig:
         later=True,
     )
     decay_steps: int = opt(
-        0, "wsd: number of updates of the final decay; 0 = a tenth of the schedule", "steps", low=0
+        0,
+        "wsd: number of updates of the final decay, 0 = a tenth of the schedule; inverse_sqrt: timescale S, 0 = "
+        "the warm-up, or 10,000 without one",
+        "steps",
+        low=0,
+    )
+    phases: str = opt(
+        "",
+        "list of phases KIND:STEPS:FROM:TO for optim.schedule=phases, such as "
+        "linear:100:0:1,constant:500:1,cosine:rest:1:0.1; FROM and TO are factors of optim.lr; the last phase may "
+        f"have rest as STEPS; a KIND is {', '.join(PHASES[:-1])} or {PHASES[-1]}; empty = none",
+        later=True,
     )
     muon_momentum: float = _setting("muon_momentum")
     muon_steps: int = _setting("muon_steps")

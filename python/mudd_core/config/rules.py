@@ -7,8 +7,9 @@ from mudd_core.base.storage import is_bucket, mapped, readable
 from mudd_core.config.families import MupConfig
 from mudd_core.config.mesh import PISSA
 from mudd_core.config.optim import parse_groups
+from mudd_core.config.phases import parse_phases
 from mudd_core.config.pipelines import PIPELINES, listed, spec_of
-from mudd_core.config.schema import Sections, StartConfig
+from mudd_core.config.schema import LossConfig, Sections, StartConfig
 from mudd_core.config.train import profile_window, save_steps
 from mudd_core.config.tune import last_blocks
 
@@ -26,6 +27,7 @@ def faults_between(config: Sections) -> list[str]:
         + _bad_record_faults(config)
         + _document_faults(config)
         + pair_faults(config)
+        + _regularizer_faults(config.loss)
     )
     if not config.name or "/" in config.name or config.name.startswith("."):
         faults.append(f"name: expected a plain folder name, got '{config.name}'")
@@ -110,11 +112,39 @@ def _spelling_faults(config: Sections) -> list[str]:
         save_steps(train.save_at)
     except ValueError as fault:
         faults.append(f"train.save_at: {fault}")
+    faults += _phase_faults(config)
     if optim.groups:
         try:
             parse_groups(optim.groups)
         except ValueError as fault:
             faults.append(f"optim.groups: {fault}")
+    return faults
+
+
+def _phase_faults(config: Sections) -> list[str]:
+    """Return the errors in optim.phases and in fields that describe another schedule."""
+    optim = config.optim
+    if optim.schedule != "phases":
+        return (
+            [f"optim.phases: expected optim.schedule=phases with it, got {optim.schedule}"]
+            if optim.phases
+            else []
+        )
+    if not optim.phases:
+        return [
+            "optim.phases: expected phases for optim.schedule=phases, such as linear:100:0:1,cosine:rest:1:0.1"
+        ]
+    faults = []
+    for name in ("warmup_steps", "decay_steps"):
+        if getattr(optim, name):
+            faults.append(
+                f"optim.{name}: expected 0 for optim.schedule=phases, got {getattr(optim, name)}; add "
+                f"optim.{name}=0, and write these updates as a phase"
+            )
+    try:
+        parse_phases(optim.phases, optim.schedule_steps or config.train.steps)
+    except ValueError as fault:
+        faults.append(f"optim.phases: {fault}")
     return faults
 
 
@@ -194,8 +224,12 @@ def pair_faults(config: Sections) -> list[str]:
         faults.append(f"loss.normalize: expected valid, the mean over pairs, for {why}, got {loss.normalize}")
     if loss.teacher:
         faults.append(f"loss.teacher: expected no teacher for {why}, got {loss.teacher}")
-    if loss.kind == "orpo" and loss.label_smoothing:
-        faults.append(f"loss.label_smoothing: expected 0 for {why}, got {loss.label_smoothing:g}")
+    most = 0.5 if loss.kind == "dpo" else 0
+    if loss.label_smoothing > most:
+        allowed = "at most 0.5" if most else "0"
+        faults.append(f"loss.label_smoothing: expected {allowed} for {why}, got {loss.label_smoothing:g}")
+    if loss.z:
+        faults.append(f"loss.z: expected 0 for {why}, got {loss.z:g}; only loss.kind=tokens has a z-loss")
     if loss.kind == "dpo" and not config.start.load_parameters_path:
         faults.append("start.load_parameters_path: expected the reference of loss.kind=dpo, got none")
     shards = train.shard_count()
@@ -210,6 +244,17 @@ def pair_faults(config: Sections) -> list[str]:
     if config.mesh.any_world:
         faults.append(f"mesh.any_world: expected false for {why}, so that each rank has whole pairs")
     return faults
+
+
+def _regularizer_faults(loss: LossConfig) -> list[str]:
+    """Return the faults of label smoothing and the z-loss with a teacher, whose probabilities are soft targets."""
+    if not (loss.teacher and loss.is_regularized):
+        return []
+    return [
+        f"loss.{name}: expected 0 with loss.teacher, got {value:g}; leave one of the two out"
+        for name, value in (("label_smoothing", loss.label_smoothing), ("z", loss.z))
+        if value
+    ]
 
 
 def protocol_faults(config: Sections) -> list[str]:

@@ -40,7 +40,19 @@ class LossConfig:
     )
     beta: float = opt(0.1, "dpo: scale of the margin; orpo: weight of the odds ratio", low=0.0, later=True)
     label_smoothing: float = opt(
-        0.0, "dpo: probability that a pair is swapped", "fraction", low=0.0, high=0.5, later=True
+        0.0,
+        "tokens: probability that is taken from each target and spread over all tokens; dpo: probability that a "
+        "pair is swapped, at most 0.5",
+        "fraction",
+        low=0.0,
+        high=1.0,
+        later=True,
+    )
+    z: float = opt(
+        0.0,
+        "tokens: z-loss, the factor of the squared logarithm of the softmax's denominator (docs/maths/losses.md)",
+        low=0.0,
+        later=True,
     )
     teacher: str = opt(
         "",
@@ -61,6 +73,11 @@ class LossConfig:
     def of_pairs(self) -> bool:
         """True if the loss compares the answers of pairs."""
         return self.kind != "tokens"
+
+    @property
+    def is_regularized(self) -> bool:
+        """True if training adds label smoothing or the z-loss to the cross-entropy."""
+        return not self.of_pairs and (self.label_smoothing > 0 or self.z > 0)
 
 
 @dataclass(frozen=True)

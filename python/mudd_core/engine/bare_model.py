@@ -26,6 +26,7 @@ class BareModel:
     precision: str
     normalize: str
     pairs: LossConfig | None
+    regularized: LossConfig | None
     evaluated_at_once: int
     comm: Comm | None
     lora: LoraConfig | None

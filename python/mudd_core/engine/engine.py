@@ -43,6 +43,7 @@ class Engine:
     ) -> None:
         self.config, self.model, self.batcher = config, model, batcher
         model.pairs = config.loss if config.loss.of_pairs else None
+        model.regularized = config.loss if config.loss.is_regularized else None
         self._parts: tuple[str, ...] = tuple(batcher.parts) if batcher is not None else parts
         self._graphs = TrainingGraphs(config, model)
         self.model.evaluated_at_once = (
@@ -54,7 +55,7 @@ class Engine:
         self._step = self._graphs.step(self._planned, self.groups)
         self._given: Mapping[str, Array] | None = None  # the batch of the last step, if the caller passed one
         self._steps: dict[tuple[str, ...], _core.TrainStep] = {self._parts: self._step}
-        self._aux_loss = 0.0
+        self._aux_loss = self._objective = 0.0
         self._accuracy: dict[str, float] = {}
         self._load = expert_load.for_model(model.config, config.train.batch_size * config.train.seq_len)
         self._state = EngineState(model.store, self._step.moment_planes, self._load)
@@ -97,6 +98,7 @@ class Engine:
         if settle or taken is not self._step:
             taken.settle()
         if not report.stopped:
+            self._objective = report.objective
             sums, of_teacher = taken.metrics, {}
             if has_teacher(self._given or self._parts):
                 of_teacher = teacher_metrics(sums[-2:], report.weight_sum)
@@ -152,11 +154,13 @@ class Engine:
     def metrics(self) -> JsonObject:
         """Return metrics of the last step besides its loss: accuracy, and loads, drops and alarms of experts.
 
-        accuracy: guessed over counted targets (Model.evaluate); SAMPLE_ACCURACY: see step_accuracy.
+        accuracy: guessed over counted targets (Model.evaluate); SAMPLE_ACCURACY: see step_accuracy. objective: the loss
+        that is minimized, if label smoothing or a z-loss is added to the loss.
         """
+        trained = {"objective": self._objective} if self.model.regularized is not None else {}
         if self._load is None:
-            return {**self._accuracy}
-        return {**self._accuracy, "aux_loss": self._aux_loss, **self._load.row()}
+            return {**self._accuracy, **trained}
+        return {**self._accuracy, **trained, "aux_loss": self._aux_loss, **self._load.row()}
 
     def evaluate(self, batch: Mapping[str, Array]) -> tuple[float, int, int] | EvaluationSums:
         """Return (summed loss in nats, targets, correct predictions) of a batch of inputs and targets int32 [B, T].

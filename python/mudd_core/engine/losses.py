@@ -62,10 +62,11 @@ class Losses(ShownInside):
             trained,
             self.teaching,
             self.pairs,
+            self.regularized,
             tuple(sorted(options.items())),
         )
         if key not in self._plans:
-            shape, losses = (samples, length), (self.teaching, self.pairs)
+            shape, losses = (samples, length), (self.teaching, self.pairs, self.regularized)
             self._plans[key] = plan_graph(
                 self.config, self.store, mode, shape, shards, optional, options, *losses
             )
@@ -108,7 +109,8 @@ class Losses(ShownInside):
     def loss(self, batch: Mapping[str, npt.ArrayLike], *, shards: int = 1) -> float:
         """Return the loss of a batch in nats, averaged over counted targets or all positions, by `normalize`.
 
-        As in training, the loss includes the auxiliary losses of a mixture (evaluate does not).
+        As in training, the loss includes the auxiliary losses of a mixture (evaluate does not). It never includes label
+        smoothing or a z-loss.
         """
         arrays, optional = self.checked(self.adapt(batch))
         if self.inside.is_patched:
@@ -131,6 +133,7 @@ class Losses(ShownInside):
     ) -> tuple[float, dict[str, Float32]]:
         """Return the loss in nats and its gradients for all trainable parameters; `normalize` sets the denominator.
 
+        The loss is the one that training minimizes, with label smoothing and a z-loss if the run has them.
         batch: inputs and targets int32 [B, T] (negative targets are ignored), optional positions, segments, key_mask.
         options: options of the executor, for tests.
         """
@@ -150,7 +153,14 @@ class Losses(ShownInside):
         """Return the result of loss_and_gradients from the immediate executor and its tape; the bits are equal."""
         arrays, _ = self.checked(self.adapt(batch))
         loss, count, found = sums_and_gradients(
-            self.config, self.store, arrays, shards, self.precision, self.teaching, self.pairs
+            self.config,
+            self.store,
+            arrays,
+            shards,
+            self.precision,
+            self.teaching,
+            self.pairs,
+            self.regularized,
         )
         trained = self._trained or self.store.names()
         # If the loss does not depend on a parameter, the gradient is zero, as in the planned graph.
@@ -176,10 +186,12 @@ def sums_and_gradients(
     precision: str,
     teaching: Teaching | None = None,
     pairs: LossConfig | None = None,
+    regularized: LossConfig | None = None,
 ) -> tuple[float, float, dict[str, Array]]:
     """Return (summed loss in nats, counted targets, gradients of that sum by name) of a checked batch.
 
     shards: logical shards of the sums. The sum includes auxiliary losses. pairs: the loss of pairs of answers.
+    regularized: the loss with label smoothing or a z-loss.
     """
     scope = Immediate(store)
     cuts = scopes.shards(arrays["inputs"].shape[0], shards)
@@ -190,7 +202,7 @@ def sums_and_gradients(
         if pairs is not None:
             sums = hidden.pair_loss(targets, pairs, arrays.get(REFERENCE))[:2]
         else:
-            sums = hidden.loss(targets, taught)[:2]
+            sums = hidden.loss(targets, taught, regularized)[:2]
         loss, count = (taped(one) for one in sums)
         aux = [taped(hidden.aux.loss(targets))] if hidden.aux and pairs is None else []
         tape.backward(

@@ -87,6 +87,9 @@ class Model(Parameters, Losses, Hinted):
         self.in_use = InUse("model")  # the Trainer of this model uses the same lock
         self.teaching: Teaching | None = None  # the teacher of the run that trains the model
         self.pairs: LossConfig | None = None  # the loss of pairs of answers, if the model trains on these
+        self.regularized: LossConfig | None = (
+            None  # the loss with label smoothing or a z-loss, if training has one
+        )
         self.normalize = "valid"  # sets the denominator of loss and gradients; see loss.normalize
         if precision not in scopes.COMPUTE:
             raise ValueError(

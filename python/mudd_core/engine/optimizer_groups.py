@@ -14,6 +14,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.config import Config, ModelConfig, MupConfig, OptimConfig
 from mudd_core.config.fields import Scalar
 from mudd_core.config.optim import DECAYS, OPTIMIZERS, SPECS, GroupSpec, parse_groups
+from mudd_core.config.phases import parse_phases
 from mudd_core.engine.name_patterns import choose_names
 
 
@@ -123,6 +124,7 @@ def learning_rate(config: Config, t: int) -> float:
         final_ratio=optim.final_lr_ratio,
         decay_steps=optim.decay_steps,
         warmup=optim.warmup,
+        phases=parse_phases(optim.phases, config.schedule_steps) if optim.phases else [],
     )
     return rate
 

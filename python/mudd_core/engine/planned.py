@@ -48,6 +48,8 @@ class Planned:
         self.inputs = inputs
         # Nodes of the logits; or of the loss, the count, the guessed targets and, with a teacher, the sums about it.
         # With pairs of answers: of the loss, the pairs, the ranked pairs with their margins, and the log-probabilities.
+        # A training graph with label smoothing or a z-loss: of that loss, the count, the guessed targets, and the
+        # cross-entropy.
         self.outputs = outputs
         self.aux, self.metrics = aux, metrics  # nodes of Hidden.aux; -1: none
 
@@ -86,11 +88,13 @@ def plan_graph(
     options: ExecutorOptions,
     teaching: Teaching | None = None,
     pairs: LossConfig | None = None,
+    regularized: LossConfig | None = None,
 ) -> Planned:
     """Return the graph of a mode (train, evaluate, logits) for ids of `shape` [samples, length].
 
     config, store and teaching belong to the model. shards, optional, options: see Model.plan. pairs: the loss of pairs
-    of answers; auxiliary losses are not added to it.
+    of answers; auxiliary losses are not added to it. regularized: the loss of a training graph with label smoothing or
+    a z-loss; an evaluation measures the cross-entropy alone.
     """
     recorder = Recorder(store, training=mode == "train", samples=shape[0], shards=shards)
     names = ("inputs", *optional) if mode == "logits" else ("inputs", "targets", *optional)
@@ -110,7 +114,7 @@ def plan_graph(
                 reference = recorder.input(REFERENCE, reference_shape(shape[0]), "float32")
             outputs = hidden.pair_loss(inputs["targets"], pairs, reference)
         else:
-            outputs = hidden.loss(inputs["targets"], taught)
+            outputs = hidden.loss(inputs["targets"], taught, regularized if mode == "train" else None)
             aux = recorded(further.loss(inputs["targets"])).number if further else -1
     numbers = tuple(recorded(value).number for value in outputs)
     metrics = tuple(recorded(value).number for value in further.metrics) if further else ()

@@ -90,9 +90,15 @@ class TrainingGraphs:
         groups: the optimizer's groups. moment_planes: the planes of another step, to share its moments.
         """
         optim, train = self._config.optim, self._config.train
+        loss, count, *further = planned.outputs
+        plain: dict[str, int] = {}
+        if self._model.regularized is not None:  # the loss to compare is the cross-entropy, the last output
+            plain, loss = {"objective": loss}, further.pop()
         return _core.TrainStep(
             planned.executor,
-            *planned.outputs[:2],
+            loss,
+            count,
+            **plain,
             groups=core_groups(groups, self._config),
             eps=optim.eps,
             clip=optim.clip,
@@ -101,7 +107,7 @@ class TrainingGraphs:
             seed=train.seed,
             moment_planes=moment_planes or [],
             aux=planned.aux,
-            metrics=[*planned.metrics, *planned.outputs[2 : 3 if self._config.loss.of_pairs else None]],
+            metrics=[*planned.metrics, *further[: 1 if self._config.loss.of_pairs else None]],
             gradients=planned.gradients,
             batch_sums=self.comm.world > 1 and self._batch_aux,
             first_sample=self.first,

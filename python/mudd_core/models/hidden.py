@@ -105,13 +105,20 @@ class Hidden:
     aux: Aux | None = None
     bias: Like | None = None
 
-    def loss(self, targets: Like, taught: Taught | None = None) -> tuple[Like, ...]:
+    def loss(
+        self, targets: Like, taught: Taught | None = None, rule: LossConfig | None = None
+    ) -> tuple[Like, ...]:
         """Return (nats, counted, guessed) of ops.cross_entropy: the first two are sums per shard, float64 [S].
 
-        With a teacher, return the four results of ops.teacher_loss.
+        With a teacher, return the four results of ops.teacher_loss. With a rule that has label smoothing or a z-loss,
+        return the four results of ops.regularized_loss.
         """
         found: tuple[Like, ...]
-        if taught is None:
+        if taught is None and rule is not None and rule.is_regularized:
+            found = ops.regularized_loss(
+                self.h, self.head, targets, self.bias, label_smoothing=rule.label_smoothing, z=rule.z
+            )
+        elif taught is None:
             found = ops.cross_entropy(self.h, self.head, targets, self.bias)
         else:
             found = ops.teacher_loss(

@@ -13,7 +13,7 @@ from mudd_core.graph.tape import Tensor
 T = TypeVar("T", bound=Like)
 Given = Array | Tensor
 
-__all__: list[str] = ['custom', 'activation', 'activation_backward', 'add', 'add_backward', 'attention', 'attention_backward', 'cross_entropy', 'cross_entropy_backward', 'depth_mix', 'depth_mix_backward', 'dropout', 'dropout_backward', 'embedding', 'embedding_backward', 'glu', 'glu_backward', 'grouped_gemm', 'grouped_gemm_backward', 'layer_norm', 'layer_norm_backward', 'linear', 'linear_backward', 'lora', 'lora_backward', 'moe_balance', 'moe_balance_backward', 'moe_route', 'moe_route_backward', 'pattention', 'pattention_backward', 'preference_loss', 'preference_loss_backward', 'rms_norm', 'rms_norm_backward', 'rope', 'rope_backward', 'teacher_loss', 'teacher_loss_backward', 'adamw', 'adamw_backward', 'lion', 'lion_backward', 'sgd', 'sgd_backward']
+__all__: list[str] = ['custom', 'activation', 'activation_backward', 'add', 'add_backward', 'attention', 'attention_backward', 'cross_entropy', 'cross_entropy_backward', 'depth_mix', 'depth_mix_backward', 'dropout', 'dropout_backward', 'embedding', 'embedding_backward', 'glu', 'glu_backward', 'grouped_gemm', 'grouped_gemm_backward', 'layer_norm', 'layer_norm_backward', 'linear', 'linear_backward', 'lora', 'lora_backward', 'moe_balance', 'moe_balance_backward', 'moe_route', 'moe_route_backward', 'pattention', 'pattention_backward', 'preference_loss', 'preference_loss_backward', 'regularized_loss', 'regularized_loss_backward', 'rms_norm', 'rms_norm_backward', 'rope', 'rope_backward', 'teacher_loss', 'teacher_loss_backward', 'adamw', 'adamw_backward', 'lion', 'lion_backward', 'sgd', 'sgd_backward']
 
 @overload
 def custom(forward: Callable[..., Array], backward: Callable[..., Array | Sequence[Array | None]], *inputs: Array) -> Float32:
@@ -378,6 +378,28 @@ def preference_loss(h: T, head: T, targets: Like, bias: T | None = None, referen
 
 def preference_loss_backward(dloss: Given | None | tuple[Given | None, ...], h: Given, head: Given, targets: Given, bias: Given | None = None, reference: Given | None = None, *, loss: str = 'dpo', beta: float = 0.1, label_smoothing: float = 0.0, chunk_bytes: int = 16777216) -> tuple[Float32, Float32, None, Float32 | None, Float32 | None]:
     """Gradients (dh, dhead, None, dbias, dreference) of preference_loss; None for absent inputs.
+
+    Of the summed loss, scaled per shard by dloss (None: 1)."""
+
+@overload
+def regularized_loss(h: Array, head: Array, targets: Array, bias: Array | None = None, *, label_smoothing: float = 0.0, z: float = 0.0, chunk_bytes: int = 16777216) -> tuple[Float64, Float64, Float32, Float64]:
+    """Cross entropy with label smoothing and a z-loss: (loss float64 [S], counted, guessed, plain float64 [S]).
+
+    h, head, targets, bias, and the first three results: as in cross_entropy. The probability of a target is
+    1 - label_smoothing + label_smoothing / V, the one of any other token label_smoothing / V. z times the square of the
+    logarithm of the softmax's denominator is added to each loss. plain is the sum of the cross entropy without both.
+
+    Options:
+        label_smoothing: probability that is spread over all tokens, as in PyTorch. Values: a number in [0, 1].
+        z: factor of the squared logarithm of the denominator. Values: a number >= 0.
+        chunk_bytes: bytes of logits that exist at once. Values: at least 1."""
+@overload
+def regularized_loss(h: Given, head: Given, targets: Given, bias: Given | None = None, *, label_smoothing: float = 0.0, z: float = 0.0, chunk_bytes: int = 16777216) -> tuple[Tensor, Tensor, Tensor, Tensor]: ...
+@overload
+def regularized_loss(h: T, head: T, targets: Like, bias: T | None = None, *, label_smoothing: float = 0.0, z: float = 0.0, chunk_bytes: int = 16777216) -> tuple[T, T, T, T]: ...
+
+def regularized_loss_backward(dloss: Given | None | tuple[Given | None, ...], h: Given, head: Given, targets: Given, bias: Given | None = None, *, label_smoothing: float = 0.0, z: float = 0.0, chunk_bytes: int = 16777216) -> tuple[Float32, Float32, None, Float32 | None]:
+    """Gradients (dh, dhead, None, dbias) of regularized_loss; None for absent inputs.
 
     Of the summed loss, scaled per shard by dloss (None: 1)."""
 

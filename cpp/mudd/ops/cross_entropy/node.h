@@ -1,5 +1,6 @@
 // The node of cross_entropy: its memory plan (cross_entropy.cc), its two passes (passes.cc) and the gradients
-// of a chunk (gradients.cc). For this folder, and teacher_loss and preference_loss, which derive from it.
+// of a chunk (gradients.cc). For this folder, and regularized_loss, teacher_loss and preference_loss, which derive
+// from it.
 #pragma once
 
 #include <algorithm>
