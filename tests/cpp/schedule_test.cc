@@ -75,3 +75,47 @@ TEST_CASE("warm-up of the seeds: from zero, and from the final rate as mu-Transf
   CHECK(parse_warmup("between") == Warmup::between);
   CHECK_THROWS_AS(parse_warmup("flor"), Error);
 }
+
+TEST_CASE("inverse_sqrt falls from the peak with the timescale, which is the warm-up by default") {
+  for (const int64_t t : {10, 11, 39, 40, 1000}) {
+    const Schedule by_warmup{ScheduleKind::inverse_sqrt, 2.0, 0.1, 100, 10, 0};
+    CHECK(learning_rate(by_warmup, t) ==
+          doctest::Approx(2.0 * std::sqrt(10.0 / static_cast<double>(t))).epsilon(1e-15));
+    const Schedule given{ScheduleKind::inverse_sqrt, 2.0, 0.1, 100, 10, 50};
+    CHECK(learning_rate(given, t) ==
+          doctest::Approx(2.0 * std::sqrt(50.0 / (40.0 + static_cast<double>(t)))).epsilon(1e-15));
+  }
+  const Schedule bare{ScheduleKind::inverse_sqrt, 2.0, 0.1, 100, 0, 0};
+  CHECK(learning_rate(bare, 0) == 2.0);
+  CHECK(learning_rate(bare, 30'000) == 1.0);
+}
+
+TEST_CASE("phases follow one another, each from its first factor to just before its last") {
+  Schedule s{ScheduleKind::phases, 2.0, 0, 1};
+  s.phases = {{PhaseKind::linear, 10, 0, 1},
+              {PhaseKind::constant, 20, 1, 1},
+              {PhaseKind::cosine, 10, 1, 0.5},
+              {PhaseKind::inverse_sqrt, 9, 0.5, 0.25},
+              {PhaseKind::sqrt, 4, 0.25, 0}};
+  const auto at = [&](int64_t t) { return learning_rate(s, t) / 2; };
+  CHECK(at(0) == 0);
+  CHECK(at(5) == 0.5);
+  CHECK(at(10) == 1);
+  CHECK(at(29) == 1);
+  CHECK(at(30) == 1);
+  CHECK(at(35) == doctest::Approx(0.75).epsilon(1e-15));
+  CHECK(at(40) == 0.5);
+  CHECK(at(43) == doctest::Approx(0.5 / std::sqrt(2.0)).epsilon(1e-15));
+  CHECK(at(49) == 0.25);
+  CHECK(at(50) == 0.125);
+  CHECK(at(53) == 0);
+  CHECK(at(1000) == 0);
+  CHECK(parse_phase("sqrt") == PhaseKind::sqrt);
+  CHECK_THROWS_AS(parse_phase("root"), Error);
+  s.phases[0].steps = 0;
+  CHECK_THROWS_AS(at(3), Error);
+  s.phases = {{PhaseKind::inverse_sqrt, 9, 0.5, 0}};
+  CHECK_THROWS_AS(at(3), Error);
+  s.phases.clear();
+  CHECK_THROWS_AS(at(3), Error);
+}

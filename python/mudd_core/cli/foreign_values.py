@@ -19,7 +19,15 @@ _PRECISIONS = {
     **dict.fromkeys(("bfloat16", "float16", "half", "fp16", "bf16", "16", "auto", "o1", "o2"), "bf16"),
     **dict.fromkeys(("bf16-mixed", "16-mixed", "bf16-true", "16-true"), "bf16"),
 }
-_SCHEDULES = {"constant_with_warmup": "constant", "cosine_with_restarts": "cosine", "linear_decay": "linear"}
+_SCHEDULES = {
+    "constant_with_warmup": "constant",
+    "cosine_with_restarts": "cosine",
+    "linear_decay": "linear",
+    "cosine_with_min_lr": "cosine",
+    "warmup_stable_decay": "wsd",
+    "polynomial": "linear",
+    **dict.fromkeys(("inv_sqrt", "rsqrt", "inverse_square_root"), "inverse_sqrt"),
+}
 _TRACKERS = {"wandb": "online", "all": "online", "tensorboard": "off"}
 
 
@@ -142,7 +150,7 @@ def start_value(value: str) -> str | None:
 
 
 RELATIVE = {"gradient_accumulation_steps", "grad_accum_steps", "accumulate_grad_batches", "grad_accumulation"}
-RELATIVE |= {"warmup_ratio", "warmup_steps_fraction", "min_lr"}
+RELATIVE |= {"warmup_ratio", "warmup_steps_fraction", "wsd_decay_steps_fraction", "min_lr"}
 
 
 def relative_words(theirs: str, value: str, config: Config, *, typed_batch: bool) -> list[str] | None:
@@ -161,9 +169,10 @@ def relative_words(theirs: str, value: str, config: Config, *, typed_batch: bool
             if 0 <= number <= config.optim.lr
             else None
         )
-    if theirs in ("warmup_ratio", "warmup_steps_fraction"):
+    if theirs in ("warmup_ratio", "warmup_steps_fraction", "wsd_decay_steps_fraction"):
         steps = round(number * train.steps)
-        return [f"optim.warmup_steps={steps}"] if 0 <= number < 1 and not train.epochs else None
+        field = "decay_steps" if theirs.startswith("wsd") else "warmup_steps"
+        return [f"optim.{field}={steps}"] if 0 <= number < 1 and not train.epochs else None
     passes = int(number)
     if passes < 1 or passes != number or (not typed_batch and train.batch_size % passes):
         return None
