@@ -20,6 +20,7 @@ void bind_optim(py::module_& m);
 void bind_step(py::module_& m);
 void bind_data(py::module_& m);
 void bind_rows(py::module_& m);
+void bind_mix(py::module_& m);
 MUDD_TEST_BUILD void bind_testing(py::module_& m);
 
 PYBIND11_MODULE(_core, m) {
@@ -37,6 +38,7 @@ PYBIND11_MODULE(_core, m) {
   bind_sample(m);
   bind_data(m);  // before bind_step, which has the batcher in its signatures
   bind_rows(m);
+  bind_mix(m);
   bind_optim(m);
   bind_step(m);
   if (&bind_testing != nullptr) bind_testing(m);
