@@ -11,7 +11,7 @@ from mudd_core.config import Config
 from mudd_core.data.pipelines import Prepared
 from mudd_core.engine.model import Model
 from mudd_core.engine.pairs import PairEvaluator
-from mudd_core.run.build.protocols import batch_count, batches_of, mean_of, whole_split
+from mudd_core.run.build.protocols import batch_counts, batches_of, mean_of, whole_split
 from mudd_core.run.build.rows import held_out_rows
 from mudd_core.run.loop import signals
 from mudd_core.run.loop.evaluate import evaluate
@@ -58,7 +58,7 @@ def evaluate_split(
     whole = whole_split(config)
     rows = held_out_rows(whole, text, split)
     line = (
-        ValidationLine(batch_count(whole, rows.rows), Progress(sys.stderr, paced=True))
+        ValidationLine(sum(batch_counts(whole, rows)), Progress(sys.stderr, paced=True))
         if ranks.first
         else None
     )

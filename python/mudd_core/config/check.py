@@ -10,11 +10,14 @@ from mudd_core.config.families import FAMILIES, ModelConfig
 from mudd_core.config.families.family import KEY as FAMILY
 from mudd_core.config.fields import LARGEST, FieldInfo, walk
 from mudd_core.config.mesh_fit import mesh_faults
+from mudd_core.config.mix import SOURCES
+from mudd_core.config.mix_rules import mix_faults
+from mudd_core.config.mix_sources import source_config, source_names
 from mudd_core.config.optim import SPECS
 from mudd_core.config.own_files import split_name
 from mudd_core.config.own_optimizers import KEY as OPTIMIZER
 from mudd_core.config.own_optimizers import name_fault
-from mudd_core.config.rules import faults_between
+from mudd_core.config.rules import data_faults, faults_between
 from mudd_core.config.schema import Sections
 from mudd_core.config.suggest import nearest
 from mudd_core.config.values import KINDS
@@ -82,7 +85,7 @@ def check_config(config: Sections, typed: Mapping[str, str] | None = None) -> No
     faults, unbuilt = _field_faults(config), list[str]()
     if not faults:  # rules between fields need valid fields
         unbuilt = mesh_faults(config)
-        faults = faults_between(config)
+        faults = faults_between(config) + (mix_faults(config) or _source_faults(config))
     _require_none(faults, unbuilt, typed or {})
 
 
@@ -96,6 +99,18 @@ def check_fields(config: Sections, typed: Mapping[str, str], rules: Callable[[Se
 
 def _field_faults(config: Sections) -> list[str]:
     return [fault for fault in map(_field_fault, walk(config)) if fault]
+
+
+def _source_faults(config: Sections) -> list[str]:
+    """Return the faults of each source of data.mix, whose options are fields of `data`."""
+    faults: list[str] = []
+    for name in source_names(config):
+        source = source_config(config, name)
+        found = [fault for fault in map(_field_fault, walk(source.data, "data.")) if fault] or data_faults(
+            source
+        )
+        faults += [f"{SOURCES}.{name}.{fault.removeprefix('data.')}" for fault in found]
+    return faults
 
 
 def _require_none(faults: list[str], unbuilt: list[str], typed: Mapping[str, str]) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 from mudd_core.config.fields import opt
+from mudd_core.config.mix import MIX, PHASES, SOURCES, mapping_text, settled
 from mudd_core.config.pipelines import PIPELINES, listed
 
 _SEEDS = 2**63 - 1
@@ -181,6 +183,39 @@ class DataConfig:
         choices=("auto", "full", "stream"),
         free=True,
     )
+    mix: str = opt(
+        "",
+        "weights of the sources of a mixture, such as web:0.7,code:0.3; empty = one source, data.path",
+        later=True,
+    )
+    mix_phases: str = opt(
+        "",
+        "other weights after a step, such as 2000:web:0.5,code:0.5;8000:code:1; on a resume, phases after "
+        "the saved step may change",
+        later=True,
+    )
+    mix_until: str = opt(
+        "steps",
+        "end of a run on a mixture: steps = train.steps, and each source is repeated; first = the end of the "
+        "first source, all = when each source was read to its end",
+        choices=("steps", "first", "all"),
+        later=True,
+    )
+    sources: str = opt(
+        "",
+        "options of the sources of data.mix, such as web.path=data/web code.path=src; "
+        "data.sources.NAME.OPTION=VALUE sets one",
+        later=True,
+    )
+
+    def __post_init__(self) -> None:
+        """Write mappings of data.mix, data.mix_phases and data.sources as strings; sort the sources."""
+        for path in (MIX, PHASES, SOURCES):
+            name = path.partition(".")[2]
+            if isinstance(value := getattr(self, name), Mapping):
+                object.__setattr__(self, name, mapping_text(path, value))
+        if self.sources and isinstance(self.sources, str):
+            object.__setattr__(self, "sources", settled(self.sources))
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from mudd_core.config.arguments import Argument, Arguments, argument, is_plain, 
 from mudd_core.config.families import ModelConfig, in_family, named_family
 from mudd_core.config.families.family import KEY as FAMILY
 from mudd_core.config.fields import FieldInfo, Scalar, replace_path, walk
+from mudd_core.config.mix import SOURCES, option_of, with_option
 from mudd_core.config.own_files import name_own, split_name
 from mudd_core.config.own_optimizers import KEY as OPTIMIZER
 from mudd_core.config.own_optimizers import named_optimizer
@@ -102,7 +103,7 @@ def _dashed(
     `rest`.
     """
     name, word = item.key, item.raw
-    path = item.name if item.name != name else field_path(name, infos, first)
+    path = item.name if item.name != name or option_of(name) else field_path(name, infos, first)
     if path is None:
         options = [option for option in known if option.startswith("--")]
         hint = nearest_field(name, infos) if "." in name else nearest_option(name, infos, options)
@@ -179,6 +180,17 @@ def _with_shards_in_a_run(config: AnyConfig, shards: int) -> AnyConfig:
     return replace_path(config, "train.micro_batch_size", size)
 
 
+def with_source_option(config: AnyConfig, path: str, text: str) -> AnyConfig:
+    """Return the config with data.sources.NAME.OPTION set; raise UserError for an unknown option."""
+    found = option_of(path)
+    assert found is not None
+    try:
+        sources = with_option(config.data.sources, *found, text)
+    except ValueError as fault:
+        raise UserError(f"[config] {path}: {fault}") from None
+    return replace_path(config, SOURCES, sources)
+
+
 def apply_overrides(config: AnyConfig, overrides: Sequence[Override]) -> AnyConfig:
     """Return the config with all overrides applied in order; raise UserError with the nearest name for an unknown
     path.
@@ -189,6 +201,9 @@ def apply_overrides(config: AnyConfig, overrides: Sequence[Override]) -> AnyConf
     # an override changes values only, never the set of fields
     infos = {info.path: info for info in walk(config)} if overrides else {}
     for item in overrides:
+        if option_of(item.path) is not None:
+            config = with_source_option(config, item.path, item.text)
+            continue
         # Here an alias needs its section; only `--leaf` may leave the section out.
         path = field_path(item.path, list(infos.values())) if "." in item.path else item.path
         if path is None or path not in infos:

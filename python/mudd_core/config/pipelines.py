@@ -23,7 +23,7 @@ class PipelineSpec:
     a stream reads documents by index, in another order than the files have. endless: epochs have no end. mixes_epochs:
     its order depends on data.epochs. plain_text: also reads plain text files. conversations: records contain messages
     instead of a text. folder: selects the files of a folder that are read. leaves_out: sequences may have ignored
-    targets. has_records: data.bad_records=drop skips unreadable records.
+    targets. has_records: data.bad_records=drop skips unreadable records. mixes: data.mix may mix sources of it.
     """
 
     name: str
@@ -41,6 +41,7 @@ class PipelineSpec:
     folder: Literal["all", "tfrecord", "c4"] = "all"
     leaves_out: bool = False
     has_records: bool = True
+    mixes: bool = True
 
     @property
     def streams(self) -> bool:
@@ -58,6 +59,7 @@ _ALL = (
         needs_validation=False,
         folder="tfrecord",
         leaves_out=True,
+        mixes=False,  # its batches belong to groups of files
     ),
     PipelineSpec("megatron", ids_alone=True, shuffles=True, mixes_epochs=True, has_records=False),
     PipelineSpec("ids", protocol="text", ids_alone=True, shuffles=True, has_records=False),
@@ -87,11 +89,11 @@ _ALL = (
         leaves_out=True,
     ),
     PipelineSpec("chat", protocol="chat", shuffles=True, conversations=True, leaves_out=True),
-    PipelineSpec("synthetic", ids_alone=True, endless=True, has_records=False),
+    PipelineSpec("synthetic", ids_alone=True, endless=True, has_records=False, mixes=False),
 )
 
 PIPELINES = {one.name: one for one in _ALL}
-_OF_USER = PipelineSpec("", has_records=False)
+_OF_USER = PipelineSpec("", has_records=False, mixes=False)
 
 
 def spec_of(name: str) -> PipelineSpec:

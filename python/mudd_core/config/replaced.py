@@ -11,7 +11,14 @@ from mudd_core.base.errors import UserError
 from mudd_core.config.check import check_config, type_fault
 from mudd_core.config.families.family import KEY as FAMILY
 from mudd_core.config.fields import FieldInfo, Scalar, replace_path, walk, with_section
-from mudd_core.config.overrides import AnyConfig, field_path, in_asked_family, require_consistent
+from mudd_core.config.mix import MIX, PHASES, SOURCES, mapping_text, option_of, option_text
+from mudd_core.config.overrides import (
+    AnyConfig,
+    field_path,
+    in_asked_family,
+    require_consistent,
+    with_source_option,
+)
 from mudd_core.config.own_files import name_own, split_name
 from mudd_core.config.own_optimizers import KEY as OPTIMIZER
 from mudd_core.config.own_optimizers import named_optimizer
@@ -41,6 +48,9 @@ def with_changes(config: AnyConfig, changes: Changes) -> AnyConfig:
             config = with_section(config, name, _section(config, name, value))
             before = config.model if name == "model" else before
             continue
+        if option_of(name) is not None:
+            config = with_source_option(config, name, option_text(value))
+            continue
         info = _field(config, name)
         name_own(info.path, str(value))
         if info.path == OPTIMIZER and split_name(str(value)) is not None:
@@ -69,7 +79,9 @@ def _leaves(changes: Changes, prefix: str = "") -> Iterator[tuple[str, Value]]:
     """Yield dotted paths and values; a model with a family stays one value."""
     for name, value in changes.items():
         path = f"{prefix}{name}"
-        if isinstance(value, Mapping) and not (path == "model" and "family" in value):
+        if isinstance(value, Mapping) and path in (MIX, PHASES, SOURCES):
+            yield path, mapping_text(path, value)
+        elif isinstance(value, Mapping) and not (path == "model" and "family" in value):
             yield from _leaves(value, f"{path}.")
         else:
             yield path, value

@@ -24,8 +24,7 @@ def faults_between(config: Sections) -> list[str]:
         + _path_faults(config)
         + protocol_faults(config)
         + _asked_stream_faults(config)
-        + _bad_record_faults(config)
-        + _document_faults(config)
+        + data_faults(config)
         + pair_faults(config)
         + _regularizer_faults(config.loss)
     )
@@ -187,6 +186,11 @@ def _path_faults(config: Sections) -> list[str]:
     if not is_bucket(source):  # a run in a bucket is downloaded at the start
         paths["start.load_parameters_path"] = source
     return [f"{name}: {fault}" for name, path in paths.items() if (fault := url_fault(path))]
+
+
+def data_faults(config: Sections) -> list[str]:
+    """Return the broken rules between the fields of the section `data` that a source of data.mix also has."""
+    return _bad_record_faults(config) + _document_faults(config)
 
 
 def _bad_record_faults(config: Sections) -> list[str]:

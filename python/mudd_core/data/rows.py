@@ -45,6 +45,7 @@ class CursorMembers(TypedDict, total=False):
     ended: int
     slots: list[int]
     origin: list[int]
+    sources: dict[str, Cursor]  # of a mixture
 
 
 class Cursor(CursorMembers):

@@ -10,9 +10,11 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.storage import file_system, is_url, mapped, unreachable
 from mudd_core.config import Config
 from mudd_core.config.data import DataConfig, DocumentRule
+from mudd_core.config.mix_sources import source_config, source_names
 from mudd_core.config.pipelines import spec_of
 from mudd_core.data.chat.build import require_conversation
 from mudd_core.data.formats import documents, format_of
+from mudd_core.data.pipelines.mixture.data import naming
 from mudd_core.data.pipelines.text import in_records
 from mudd_core.data.sources.boundaries import require_text, rule_named
 from mudd_core.data.sources.corpus import scan_listing
@@ -23,7 +25,15 @@ _READ_BYTES = 256 << 20
 
 
 def check_sources(config: Config) -> None:
-    """Raise UserError if data.path or data.eval_path names nothing, or a URL that cannot be reached."""
+    """Raise UserError if data.path or data.eval_path names nothing, or a URL that cannot be reached.
+
+    For a mixture, check each source.
+    """
+    for name in source_names(config):
+        with naming(name):
+            check_sources(source_config(config, name))
+    if config.data.mix:
+        return
     data = config.data
     names: tuple[Literal["path"], Literal["eval_path"]] = ("path", "eval_path")
     for name in names:

@@ -1,6 +1,7 @@
 """Print the sequences of a training step as text.
 
-For each sequence the command prints inputs, targets and segments, and the targets that have no loss.
+For each sequence the command prints inputs, targets and segments, and the targets that have no loss; for a mixture
+(data.mix) also the source.
 
     python3 launch.py data show --config=small.py --step=12 data.path=corpus
 """
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mudd_core.base.types import Array
+from mudd_core.config.mix_sources import source_names
 from mudd_core.config.tool_arguments import ToolArguments, whole_number
 from mudd_core.tools.named_config import add_config_or_run, fingerprint_of_run, named_config
 
@@ -27,15 +29,18 @@ def main(words: Sequence[str]) -> int:
     """Run the command; return the exit code."""
     asked, rest = (parser := _parser()).read(words)
     from mudd_core.data.pipelines import prepare
+    from mudd_core.data.pipelines.mixture.rows import sources_of
     from mudd_core.run.build.rows import training_rows
 
     config = named_config(parser, asked, rest, needs_model=False)
     data = prepare(config, fingerprint=fingerprint_of_run(asked.workdir))
     size = config.train.batch_size
     first = (asked.step - 1) * size
-    arrays = training_rows(config, data).arrays(first, size)
+    rows = training_rows(config, data)
+    arrays, sources, names = rows.arrays(first, size), sources_of(rows, first, size), source_names(config)
     for row in range(size):
-        print(f"sample {first + row:,}, row {row} of step {asked.step}")
+        of_source = "" if sources is None else f", source {names[sources[row]]}"
+        print(f"sample {first + row:,}, row {row} of step {asked.step}{of_source}")
         for line in row_lines({name: array[row] for name, array in arrays.items()}, data.tokenizer):
             print(f"  {line}")
     return 0

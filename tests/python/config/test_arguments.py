@@ -60,8 +60,8 @@ def test_every_argument_is_seen_with_the_value_that_it_may_have() -> None:
 
 
 def test_no_other_module_takes_arguments_apart() -> None:
-    """List the modules that split other strings at an equals sign: groups of an optimizer, entries of storage.map."""
-    own = {"config/arguments.py", "config/optim.py", "base/storage.py"}
+    """List the modules that split other strings at an equals sign: optimizer groups, storage.map, data.sources."""
+    own = {"config/arguments.py", "config/optim.py", "config/mix.py", "base/storage.py"}
     found = {
         str(path.relative_to(PACKAGE))
         for path in PACKAGE.rglob("*.py")

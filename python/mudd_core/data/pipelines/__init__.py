@@ -80,8 +80,17 @@ def prepare(
     with (phase, done, total); the default prints to the terminal. before_build: called before text is read for a new
     cache; it may raise.
     """
-    config = with_local_sources(config, fingerprint)
     how = Preparation(fingerprint, progress, before_build)
+    if config.data.mix:
+        from mudd_core.data.pipelines.mixture.data import prepare as prepare_mixture
+
+        return prepare_mixture(config, how, _prepare_one)
+    return _prepare_one(config, how)
+
+
+def _prepare_one(config: Config, how: Preparation) -> Prepared:
+    """Return the data of a config without a mixture."""
+    config = with_local_sources(config, how.fingerprint)
     one = pipeline_named(config.data.pipeline)
     return (
         user_readers.prepare(config, how, _reader(config.data)) if one is None else one.prepare(config, how)

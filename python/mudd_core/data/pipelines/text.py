@@ -11,6 +11,7 @@ from mudd_core.base.storage import is_url
 from mudd_core.base.units import size_text
 from mudd_core.config import Config
 from mudd_core.config.data import DataConfig
+from mudd_core.config.mix_sources import source_config, source_names
 from mudd_core.config.pipelines import spec_of
 from mudd_core.data.batcher import Batcher
 from mudd_core.data.cache.folder import is_current, saved_cache
@@ -122,7 +123,19 @@ def _reads_records(settings: DataConfig, *, resumed: bool) -> bool:
 
 
 def cache_to_build(config: Config) -> CacheToBuild:
-    """Estimate the token cache that a start would build from plain text, without reading text."""
+    """Estimate the token cache that a start would build from plain text, without reading text.
+
+    For a mixture, estimate the caches of all sources together.
+    """
+    if sources := source_names(config):
+        found = [cache_to_build(source_config(config, name)) for name in sources]
+        known = all(one.tokens for one in found)
+        return CacheToBuild(
+            sum(one.size for one in found),
+            cache_root(config),
+            sum(one.memory for one in found),
+            sum(one.tokens for one in found) if known else 0,
+        )
     root, settings = cache_root(config), config.data
     known = spec_of(settings.pipeline).plain_text and not settings.dataset and not is_url(settings.path)
     if not known or is_url(settings.tokenizer):

@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from mudd_core.base.errors import UserError
 from mudd_core.base.types import Array
 from mudd_core.config import Config
+from mudd_core.config.mix_sources import source_config
 from mudd_core.config.pipelines import PROTOCOLS
 from mudd_core.config.schema import protocol_of, validation_batch
 
@@ -62,13 +64,26 @@ def whole_split(config: Config) -> Config:
     return dataclasses.replace(config, eval=dataclasses.replace(config.eval, max_batches=0))
 
 
+def by_source(config: Config, rows: Rows) -> list[tuple[Config, Rows]]:
+    """Return config and held-out sequences of each source of a mixture; for other data, one pair."""
+    from mudd_core.data.pipelines.mixture.rows import MixedValidation
+
+    if not isinstance(rows, MixedValidation):
+        return [(config, rows)]
+    return [(source_config(config, name), one) for name, one in zip(rows.names, rows.of, strict=True)]
+
+
 def batches_of(
     config: Config, rows: Rows, tokenizer: Tokenizer | None, records: int = 0
 ) -> Iterator[Mapping[str, Array]]:
     """Yield batches (arrays by name) of held-out sequences, up to eval.documents and eval.max_batches.
 
-    records: the number of records in the files, for a message.
+    A mixture has the batches of each source, one source after the other. records: the number of records in the files,
+    for a message.
     """
+    sources = by_source(config, rows)
+    if len(sources) > 1:
+        return chain.from_iterable(batches_of(one, of, tokenizer) for one, of in sources)
     protocol, size, limit = protocol_of(config), validation_batch(config), config.eval.documents
     if not rows.rows:
         if records:
@@ -102,6 +117,11 @@ def batch_count(config: Config, rows: int) -> int:
         rows = min(rows, limit)
     count = _batches(protocol, rows, validation_batch(config))
     return min(count, config.eval.max_batches or count)
+
+
+def batch_counts(config: Config, rows: Rows) -> list[int]:
+    """Return the maximum number of batches of a validation for each source of a mixture; for other data, one number."""
+    return [batch_count(one, of.rows) for one, of in by_source(config, rows)]
 
 
 def validated_slots(config: Config, rows: int, documents: int) -> int:

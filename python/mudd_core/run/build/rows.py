@@ -61,16 +61,22 @@ def _training_rows(config: Config, text: Prepared) -> Rows:
             f"[data.epochs] {config.data.epochs} passes have {whole:,} batches of {train.batch_size} "
             f"sequences, and train.steps={train.steps} needs more; {way_out}"
         )
+    if config.data.mix_until != "steps" and not rows.batches(0):
+        raise UserError(
+            f"[data.mix_until] {config.data.mix_until}: the mixture ends before its first batch of "
+            f"{train.batch_size} sequences; use more data, a smaller train.batch_size, or data.mix_until=steps"
+        )
     if config.data.repeat_batch:
-        if rows.core is None:
+        if rows.core is None or config.data.mix:
             return FirstBatch(rows, config.train.batch_size)
         rows.core.repeat(config.train.batch_size)
     return rows
 
 
 def ended_by_data(config: Config, rows: Rows) -> Config:
-    """Return the config with the steps of the data, if train.to_data_end shortens the run to them."""
-    if not (config.train.to_data_end and config.data.epochs):
+    """Return the config with the steps of the data, if train.to_data_end or data.mix_until shortens the run to them."""
+    mix_ends = config.data.mix_until != "steps"
+    if not mix_ends and not (config.train.to_data_end and config.data.epochs):
         return config
     whole = rows.batches(config.data.epochs)
     return config if whole is None or whole >= config.train.steps else shortened(config, whole)
@@ -84,8 +90,10 @@ def shortened(config: Config, steps: int) -> Config:
 
 def data_end_note(config: Config, steps: int) -> str:
     """Return the note for data with fewer steps than the config."""
+    data = config.data
+    why = f"data.mix_until={data.mix_until}" if data.mix else f"data.epochs={data.epochs}"
     return (
-        f"the data have {steps:,} batches (data.epochs={config.data.epochs}): the run ends at step {steps:,}, before "
+        f"the data have {steps:,} batches ({why}): the run ends at step {steps:,}, before "
         f"train.steps={config.train.steps:,}"
     )
 

@@ -11,7 +11,7 @@ from mudd_core.base.types import JsonObject
 from mudd_core.config import Config
 from mudd_core.run.build import start_warnings
 from mudd_core.run.build.components import Components
-from mudd_core.run.build.protocols import validated_slots, validated_tokens
+from mudd_core.run.build.protocols import by_source, validated_slots, validated_tokens
 from mudd_core.run.build.reference import with_reference
 from mudd_core.run.build.rows import no_validation, row_shape, taught_batches, teacher_file, training_rows
 from mudd_core.run.ranks.ranks import Ranks
@@ -64,10 +64,12 @@ def with_text(components: Components, config: Config, text: Prepared) -> Compone
     """Return a copy of the components that trains and validates on the prepared text."""
     from mudd_core.data.rows import Outlined, Shown
 
-    held = text.rows("valid", row_shape(config)).rows
+    held_rows = text.rows("valid", row_shape(config))
+    held = held_rows.rows
     records = text.documents[1]
     missing = "" if held else no_validation(config, records)
     warned = bool(missing and (config.data.eval_match or records))
+    parts = by_source(config, held_rows) if held else []
     vocabulary = vocabulary_facts(components.model.config.vocab_size, text.vocab_size)
     return dataclasses.replace(
         components,
@@ -83,8 +85,8 @@ def with_text(components: Components, config: Config, text: Prepared) -> Compone
             **_teacher_fact(config),
             **vocabulary,
         },
-        validated_slots=validated_slots(config, held, records) if held else 0,
-        validated_tokens=validated_tokens(config, held, records) if held else 0,
+        validated_slots=sum(validated_slots(one, of.rows, records) for one, of in parts),
+        validated_tokens=sum(validated_tokens(one, of.rows, records) for one, of in parts),
         bytes_per_target=text.valid_bytes_per_target,
         validation_batches=lambda: taught_batches(config, text),
         reopened_rows=lambda: training_rows(config, text),
@@ -127,6 +129,8 @@ def with_steps(config: Config, fingerprint: str | None, ranks: Ranks) -> Config:
             "lower train.batch_size"
         )
     steps = train.epochs * (rows // train.batch_size)
-    if isinstance(found, PackedRows) and config.data.epochs == train.epochs:
+    if config.data.mix:
+        steps = found.batches(train.epochs) or 0
+    elif isinstance(found, PackedRows) and config.data.epochs == train.epochs:
         steps = found.batches(train.epochs)  # includes the last batch of each worker
     return dataclasses.replace(config, train=dataclasses.replace(train, steps=steps))

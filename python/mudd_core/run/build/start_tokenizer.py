@@ -18,6 +18,7 @@ from mudd_core.data import pipelines
 from mudd_core.data.cache.token_cache import open_cache
 from mudd_core.data.pipelines import Prepared
 from mudd_core.data.pipelines.document_data import DocumentData
+from mudd_core.data.pipelines.mixture.data import MixedData
 from mudd_core.data.sources.access import Access, cache_root
 from mudd_core.data.tokenizers.source import TokenizerSource, find_tokenizer, needs_its_folder
 from mudd_core.run.build.start_source import run_and_step, start_path
@@ -132,8 +133,9 @@ def _prepared(config: Config) -> Prepared | None:
 
 def _of_cache(text: Prepared) -> TokenizerSource:
     """Return the tokenizer.json in the token cache of a trained bpe."""
-    assert isinstance(text, DocumentData)
-    return find_tokenizer(str(text.cache.path / _JSON), 0)
+    found = text.of[0] if isinstance(text, MixedData) else text
+    assert isinstance(found, DocumentData)
+    return find_tokenizer(str(found.cache.path / _JSON), 0)
 
 
 def _keep(tokenizer: TokenizerSource, folder: RunFolder) -> str:

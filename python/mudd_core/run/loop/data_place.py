@@ -36,8 +36,9 @@ def restore(rows: Rows | None, state: Mapping[str, Json]) -> None:
 def end_reading(rows: Rows | None) -> None:
     """Stop the reader processes and threads of the data."""
     from mudd_core.data.pipelines.ids_data import FirstBatch
+    from mudd_core.data.pipelines.mixture.rows import MixedRows
     from mudd_core.data.streaming.rows import StreamRows
 
     inner = rows.of if isinstance(rows, FirstBatch) else rows
-    if isinstance(inner, StreamRows):
+    if isinstance(inner, StreamRows | MixedRows):
         inner.close()

@@ -77,9 +77,9 @@ def _model(start: Start) -> str:
 def _data(start: Start) -> str:
     data = start.config.data
     spec = spec_of(data.pipeline)
-    source = (
-        data.dataset or data.path or ("" if spec.ids_alone else "the sources of Python's standard library")
-    )
+    source = data.dataset or data.path or (f"the mixture {data.mix}" if data.mix else "")
+    if not source and not spec.ids_alone:
+        source = "the sources of Python's standard library"
     parts = [source or f"data.pipeline={data.pipeline}"]
     if not start.has_text:
         return f"{parts[0]}, read when a step needs it"

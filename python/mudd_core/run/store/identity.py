@@ -40,9 +40,13 @@ if TYPE_CHECKING:
 
 def seal_fact(data: Prepared) -> JsonObject:
     """Return the seal of the token cache as a fact of a run; empty if a stream reads the text."""
+    from mudd_core.data.pipelines.mixture.data import MixedData
     from mudd_core.data.streaming.data import StreamData
 
-    return {} if isinstance(data, StreamData) else {SEAL_FACT: data.seal}
+    streamed = any(
+        isinstance(one, StreamData) for one in (data.of if isinstance(data, MixedData) else [data])
+    )
+    return {} if streamed else {SEAL_FACT: data.seal}
 
 
 def identity(

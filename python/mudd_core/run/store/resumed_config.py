@@ -1,4 +1,5 @@
-"""The config of a resumed run: the saved one, with requested free fields, more steps, new paths and bound values.
+"""The config of a resumed run: the saved one with requested free fields, more steps, later phases, new paths and bound
+values.
 
 Steps are added in place if the schedule allows it; otherwise a new run starts from the weights.
 """
@@ -14,6 +15,7 @@ from mudd_core.base.paths import IMPORTED
 from mudd_core.base.types import Json, JsonObject
 from mudd_core.config import Config, Difference, OtherConfigError, differences, merge_for_resume
 from mudd_core.config.fields import replace_path, walk
+from mudd_core.config.mix import PHASES, parse_phases
 from mudd_core.config.pipelines import spec_of
 from mudd_core.engine.optimizer_groups import learning_rate
 from mudd_core.run.store.run_folder import ADAPTER, BASE, RunFolder
@@ -61,6 +63,25 @@ def with_more_epochs(saved: Config, asked: Config) -> Config:
         return saved
     longer: Config = replace_path(saved, "data.epochs", epochs)
     return longer
+
+
+def with_later_phases(saved: Config, asked: Config, done: int) -> Config:
+    """Return the saved config with the requested data.mix_phases, if only phases after the `done` updates differ.
+
+    Raise OtherConfigError if an earlier one differs.
+    """
+    if saved.data.mix_phases == asked.data.mix_phases:
+        return saved
+    before, now = (
+        [phase for phase in parse_phases(one.data.mix_phases) if phase.step < done] for one in (saved, asked)
+    )
+    if before != now:
+        change = Difference(PHASES, saved.data.mix_phases, asked.data.mix_phases, False)
+        raise OtherConfigError(
+            [change], f"{PHASES}: expected the same phases before step {done}, the saved step"
+        )
+    later: Config = replace_path(saved, PHASES, asked.data.mix_phases)
+    return later
 
 
 PLACES = ("start.load_parameters_path", "data.tokenizer", "lora.start_from")
@@ -162,6 +183,8 @@ def resumed_config(saved: Config, asked: Config, done: int) -> tuple[Config, lis
         path = asked.start.load_parameters_path
         saved = replace_path(saved, "start.load_parameters_path", path)
     longer = with_more_epochs(extended(saved, asked, done), asked)
+    if saved.data.mix == asked.data.mix:
+        longer = with_later_phases(longer, asked, done)
     config, changed = merge_for_resume(longer, asked)
     return config, changed if longer is saved else [*differences(saved, longer), *changed]
 

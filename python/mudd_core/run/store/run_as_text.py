@@ -11,6 +11,7 @@ from mudd_core.base.storage import is_url, mapped
 from mudd_core.base.surroundings import is_command_line, typed_program
 from mudd_core.config import Config
 from mudd_core.config.fields import Scalar
+from mudd_core.config.mix_sources import source_config, source_names
 from mudd_core.run.store.json_files import read_config_file
 from mudd_core.run.store.other_config import new_workdir
 from mudd_core.run.store.run_folder import RunFolder
@@ -39,10 +40,15 @@ def require_text(config: Config, folder: RunFolder | None) -> None:
 
     folder: of a run, which may have trained so before.
     """
+    for source in source_names(config):
+        require_text(source_config(config, source), folder)
     known = set[str]()
     if folder is not None and folder.holds_run:
-        saved = read_config_file(folder).data
-        known = {saved.path, saved.eval_path}
+        saved = read_config_file(folder)
+        known = {saved.data.path, saved.data.eval_path}
+        for name in source_names(saved):
+            of_source = source_config(saved, name).data
+            known |= {of_source.path, of_source.eval_path}
     for name in ("path", "eval_path"):
         typed: str = getattr(config.data, name)
         path = mapped(typed, config.storage.map)
