@@ -56,6 +56,7 @@ SMALLER = (
         r".*launch\.py bakeoff (--ranks=4|--equal=flops --seeds=5)",
         "--families=transformer_pp,mixtral --seeds=1 --tokens=2048 eval.max_batches=1",
     ),
+    Rule(r".*launch\.py sweep", STEPS),
     Rule(r".*launch\.py bakeoff", "--seeds=1 --tokens=2048 eval.max_batches=1"),
     Rule(r".*launch\.py profile", "--steps=1 --warmup=1"),
     Rule(r".*launch\.py commbench", "--largest=1048576 --repeats=3"),

@@ -83,7 +83,7 @@ class Mpirun:
                 start_new_session=True,
                 env=environment,
                 stderr=subprocess.PIPE,
-                preexec_fn=_end_with_parent(),
+                preexec_fn=end_with_parent(),
             )
         except BaseException:
             self._folder.cleanup()
@@ -179,7 +179,7 @@ def _session_folder() -> tempfile.TemporaryDirectory[str]:
     return folder
 
 
-def _end_with_parent() -> Callable[[], None]:
+def end_with_parent() -> Callable[[], None]:
     """Return a function for a new process to call first: SIGTERM is sent to it when this process ends, even by
     SIGKILL.
     """

@@ -40,7 +40,11 @@ TOOLS: dict[str, tuple[str, str]] = {
     ),
     "bakeoff": (
         "mudd_core.tools.bakeoff.command",
-        "train several families on the same text and compare them",
+        "train several families on the same text and compare them; also: sweep",
+    ),
+    "sweep": (
+        "mudd_core.cli.sweep.command",
+        "train a run for each combination of values of config fields",
     ),
     "configs": (
         "mudd_core.tools.configs.command",
@@ -66,7 +70,7 @@ TOOLS: dict[str, tuple[str, str]] = {
 GROUPS = {
     "train": (
         *("train", "tune", "teach", "data", "data show", "data convert", "data inspect"),
-        *("preprocess", "bakeoff", "mup", "grow"),
+        *("preprocess", "bakeoff", "sweep", "mup", "grow"),
     ),
     "use a model": ("sample", "chat", "validate", "import", "export"),
     "look inside": ("configs", "report", "compare", "weights"),
@@ -152,7 +156,7 @@ TYPED = "MUDD_TYPED"
 JOB_OPTIONS = ("--ranks", "--hosts", "--max-restarts")  # options for the process that starts the ranks
 # Tools that divide their work among ranks, like commands with --ranks; and tools that have their own --ranks.
 TOOLS_ON_RANKS = ("export", "bakeoff")
-OWN_RANKS = ("commbench", "tune")
+OWN_RANKS = ("commbench", "tune", "sweep")
 # Commands that read a run with its saved config. Their arguments may set only fields that may change on resume.
 READING = ("validate", "sample", "chat", "report")
 INTERACTIVE = "--interactive"
