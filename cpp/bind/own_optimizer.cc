@@ -121,7 +121,7 @@ class OwnOptimizer final : public Optimizer {
 Setting setting_of(const std::string& name, const py::handle& fallback) {
   if (py::isinstance<py::bool_>(fallback)) return {option::flag(name, fallback.cast<bool>(), ""), name};
   if (py::isinstance<py::int_>(fallback)) return {option::integer(name, fallback.cast<int64_t>(), {}, ""), name};
-  return {option::number(name, fallback.cast<double>(), {}, ""), name};
+  return {option::number(name, fallback.cast<double>(), {}, ""), name, "", true};
 }
 
 }  // namespace

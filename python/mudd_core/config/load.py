@@ -21,7 +21,7 @@ from mudd_core.config.check import check_config
 from mudd_core.config.foreign import ALIASES, KINDS
 from mudd_core.config.overrides import apply_overrides, split_words
 from mudd_core.config.own_files import files_read
-from mudd_core.config.own_optimizers import run_named_optimizer
+from mudd_core.config.own_optimizers import run_named_optimizers
 from mudd_core.config.replaced import Changes, with_changes
 from mudd_core.config.run_config import Config
 from mudd_core.config.saved import from_dict
@@ -182,7 +182,7 @@ def read_config(path: str | Path) -> Config:
     config = _config_of(file)
     if not isinstance(config, Config):
         raise UserError(f"[config] {file}: get_config(): expected a Config, got {type(config).__name__}")
-    run_named_optimizer(config.optim.name)
+    run_named_optimizers(config.optim)
     return config
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -166,9 +167,9 @@ class OptimConfig:
     groups: str = opt(
         "",
         "parameters with another optimizer, such as 'lion: head, lr_factor=0.1; sgd: role=gain, "
-        "blocks.0.*'. A group lists name patterns (as in train.trainable) or roles, then settings: "
-        "lr_factor, which multiplies lr, weight_decay, beta1, beta2 or momentum. All other "
-        "parameters use optim.name; empty = none",
+        "blocks.0.*'. An optimizer is one of optim.name, or FILE.py:NAME for your own. A group lists "
+        "name patterns (as in train.trainable) or roles, then settings: lr_factor, which multiplies "
+        "lr, weight_decay, beta1, beta2 or momentum. All other parameters use optim.name; empty = none",
         later=True,
     )
 
@@ -182,18 +183,27 @@ class GroupSpec:
     settings: dict[str, float]
 
 
+_OWN_IN_GROUP = re.compile(r"\s*([^;,=]*\.py:\w+)\s*:")
+
+
+def own_in_groups(text: str) -> list[str]:
+    """Return the optimizers FILE.py:NAME in the value of optim.groups, each once, in order."""
+    return list(dict.fromkeys(found[1] for part in text.split(";") if (found := _OWN_IN_GROUP.match(part))))
+
+
 def parse_groups(text: str) -> list[GroupSpec]:
     """Parse the groups of `optimizer: selector, ..., setting=value; ...`; raise ValueError for a malformed string."""
     return [_parse_group(part) for part in text.split(";") if part.strip()]
 
 
 def _parse_group(part: str) -> GroupSpec:
-    name, colon, rest = part.partition(":")
+    own = _OWN_IN_GROUP.match(part)
+    name, colon, rest = (own[1], ":", part[own.end() :]) if own else part.partition(":")
     name = name.strip()
-    if not colon or name not in OPTIMIZERS:
+    if not colon or name not in SPECS:
         raise ValueError(
             f"expected groups like 'lion: head, lr_factor=0.1; sgd: role=gain' with optimizers of "
-            f"{', '.join(OPTIMIZERS)}, got '{part.strip()}'"
+            f"{', '.join(OPTIMIZERS)} or FILE.py:NAME, got '{part.strip()}'"
         )
     selectors: list[str] = []
     settings: dict[str, float] = {}
@@ -220,4 +230,4 @@ def _group_setting(optimizer: str, key: str, text: str) -> float:
     if key not in known:
         raise ValueError(f"expected settings of {', '.join(known)} for {optimizer}, got '{key}={text}'")
     low, high = (own[key].low, own[key].high) if key in own else (0.0, math.inf)
-    return number(key, text, low, below=high if math.isfinite(high) else None)
+    return number(key, text, low if math.isfinite(low) else None, below=high if math.isfinite(high) else None)

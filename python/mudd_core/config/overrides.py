@@ -19,8 +19,7 @@ from mudd_core.config.families.family import KEY as FAMILY
 from mudd_core.config.fields import FieldInfo, Scalar, replace_path, walk
 from mudd_core.config.mix import SOURCES, option_of, with_option
 from mudd_core.config.own_files import name_own, split_name
-from mudd_core.config.own_optimizers import KEY as OPTIMIZER
-from mudd_core.config.own_optimizers import named_optimizer
+from mudd_core.config.own_optimizers import GROUPS, name_optimizers, names_in
 from mudd_core.config.schema import Sections
 from mudd_core.config.suggest import nearest, nearest_field, nearest_option
 from mudd_core.config.values import flag, number, whole
@@ -135,11 +134,18 @@ def _plain(item: Argument, known: Sequence[str]) -> Override:
 
 
 def named_in(words: Sequence[str], path: str) -> str:
-    """Return the FILE.py:NAME that the arguments assign to a field, in any grammar; empty if none does."""
+    """Return the FILE.py:NAME that the arguments assign to a field, in any grammar; empty if none does.
+
+    For optim.groups: its first one.
+    """
     names = (path, "family") if path == FAMILY else (path,)
     found = ""
     for item, value in with_values(words):
-        if item.name.replace("-", "_") in names and split_name(value) is not None:
+        if item.name.replace("-", "_") not in names:
+            continue
+        if path == GROUPS:
+            found = next(iter(names_in(path, value)), found)
+        elif split_name(value) is not None:
             found = value
     return found
 
@@ -213,8 +219,7 @@ def apply_overrides(config: AnyConfig, overrides: Sequence[Override]) -> AnyConf
         name = typed_names([item]).get(path, path)
         value = parse_value(replace(infos[path], path=name), item.text)
         name_own(path, str(value))
-        if path == OPTIMIZER and split_name(str(value)) is not None:
-            named_optimizer(str(value))
+        name_optimizers(path, str(value))
         if path == "train.micro_batch_size":
             old_micro_batch = int(value) if _OLD_MICRO_BATCH.search(item.word) else -1
         config = replace_path(config, path, value)

@@ -11,10 +11,11 @@ from typing import TypeAlias, TypeVar
 from mudd_core import _core
 from mudd_core.base.errors import UserError
 from mudd_core.base.types import Float32
-from mudd_core.config.optim import OPTIMIZERS, SPECS
-from mudd_core.config.own_files import OwnFile, file_of_module, run_own, split_name
+from mudd_core.config.optim import OPTIMIZERS, SPECS, OptimConfig, own_in_groups, parse_groups
+from mudd_core.config.own_files import OwnFile, file_of_module, name_own, run_own, split_name
 
 KEY = "optim.name"
+GROUPS = "optim.groups"  # its groups may name optimizers of one file
 # update(w, g, state, lr, **settings): changes w in place, or returns the new weights.
 UpdateFunction: TypeAlias = "Callable[..., Float32 | None]"
 _Update = TypeVar("_Update", bound=UpdateFunction)
@@ -52,7 +53,8 @@ def _checked(
         shape, dtype = getattr(array, "shape", None), getattr(array, "dtype", type(array).__name__)
         if shape != w.shape or dtype != w.dtype:
             found = f"{dtype}{list(shape)}" if shape is not None else str(dtype)
-            raise UserError(f"[{KEY}] {own.name}: {name}: expected {w.dtype}{list(w.shape)}, got {found}")
+            key = own.file.key if own.file is not None else KEY
+            raise UserError(f"[{key}] {own.name}: {name}: expected {w.dtype}{list(w.shape)}, got {found}")
     return made
 
 
@@ -114,25 +116,44 @@ def _settings(update: UpdateFunction) -> dict[str, bool | int | float]:
     return found
 
 
-def named_optimizer(name: str, text: bytes | None = None) -> OwnOptimizer:
-    """Return the optimizer FILE.py:NAME after running its file. text: the bytes of the file; None: read the file."""
-    own = run_own(KEY, name, text)
+def named_optimizer(name: str, text: bytes | None = None, key: str = KEY) -> OwnOptimizer:
+    """Return the optimizer FILE.py:NAME after running its file. text: the bytes of the file; None: read the file.
+
+    key: the field that names it.
+    """
+    own = run_own(key, name, text)
     found = _versions.get((name, own.sha256))
     if found is None:
         file, leaf = split_name(name) or ("", "")
         there = "is not registered" if hasattr(own.module, leaf) else "is missing"
         raise UserError(
-            f"[{KEY}] {file}: {leaf} {there}; expected a function {leaf} and mc.register_optimizer({leaf}) after it"
+            f"[{key}] {file}: {leaf} {there}; expected a function {leaf} and mc.register_optimizer({leaf}) after it"
         )
     if _current.get(name) is not found:
         found.enter()
     return found
 
 
-def run_named_optimizer(name: str) -> None:
-    """Run the file of FILE.py:NAME unless it has run already; do nothing for other optimizers."""
-    if split_name(name) is not None and name not in SPECS:
-        named_optimizer(name)
+def names_in(key: str, value: str) -> list[str]:
+    """Return the optimizers FILE.py:NAME in the value of a field."""
+    if key == GROUPS:
+        return own_in_groups(value)
+    return [value] if key == KEY and split_name(value) is not None else []
+
+
+def name_optimizers(key: str, value: str) -> None:
+    """Run the files of the optimizers that a command or a program names in a field."""
+    for name in names_in(key, value):
+        name_own(key, name)
+        named_optimizer(name, key=key)
+
+
+def run_named_optimizers(optim: OptimConfig) -> None:
+    """Run the files of the optimizers FILE.py:NAME of a config unless they have run already."""
+    for key, value in ((KEY, optim.name), (GROUPS, optim.groups)):
+        for name in names_in(key, value):
+            if name not in SPECS:
+                named_optimizer(name, key=key)
 
 
 def own_optimizer(name: str) -> OwnOptimizer | None:
@@ -145,21 +166,31 @@ def own_optimizers() -> list[OwnOptimizer]:
     return list(_current.values())
 
 
-def name_fault(name: str) -> str | None:
-    """Return the error of optim.name=FILE.py:NAME; None if its file has been run, or for a name in another form."""
-    if split_name(name) is None or name in SPECS:
+def name_fault(value: str, key: str = KEY) -> str | None:
+    """Return the error of a field that names optimizers FILE.py:NAME; None if their files have been run."""
+    missing = [name for name in names_in(key, value) if name not in SPECS]
+    if not missing:
         return None
+    written = value if key == KEY else f"'{value}'"
     return (
-        f"{KEY}: this config needs the code in {name}, and a command runs only the files that its "
-        f"arguments name; add {KEY}={name}"
+        f"{key}: this config needs the code in {missing[0]}, and a command runs only the files that its "
+        f"arguments name; add {key}={written}"
     )
 
 
-def slow_note(name: str) -> str:
-    """Return a note for the user about the speed of a Python optimizer; empty for an optimizer of the core."""
-    if name not in _current:
+def groups_fault(value: str) -> str | None:
+    """Return the error of optim.groups whose optimizers are in several files, or whose file has not been run."""
+    files = list(dict.fromkeys(split_name(name) for name in own_in_groups(value)))
+    found = list(dict.fromkeys(one[0] for one in files if one is not None))
+    if len(found) > 1:
+        return f"{GROUPS}: expected the optimizers of one file, got {found[0]} and {found[1]}; write them in one file"
+    return name_fault(value, GROUPS)
+
+
+def slow_note(optim: OptimConfig) -> str:
+    """Return a note for the user about the speed of Python optimizers; empty for the optimizers of the core."""
+    used = [spec.optimizer for spec in parse_groups(optim.groups) if spec.optimizer in _current]
+    given = [f"{KEY}={optim.name}"] if optim.name in _current else [f"{GROUPS} with {name}" for name in used]
+    if not given:
         return ""
-    return (
-        f"optim.name={name} is a Python function: its updates take longer than with the optimizers "
-        "of the core"
-    )
+    return f"{given[0]} is a Python function: its updates take longer than with the optimizers of the core"

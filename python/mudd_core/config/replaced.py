@@ -19,9 +19,8 @@ from mudd_core.config.overrides import (
     require_consistent,
     with_source_option,
 )
-from mudd_core.config.own_files import name_own, split_name
-from mudd_core.config.own_optimizers import KEY as OPTIMIZER
-from mudd_core.config.own_optimizers import named_optimizer
+from mudd_core.config.own_files import name_own
+from mudd_core.config.own_optimizers import name_optimizers
 from mudd_core.config.schema import Sections
 from mudd_core.config.sections import section_of
 from mudd_core.config.suggest import nearest_field
@@ -53,8 +52,7 @@ def with_changes(config: AnyConfig, changes: Changes) -> AnyConfig:
             continue
         info = _field(config, name)
         name_own(info.path, str(value))
-        if info.path == OPTIMIZER and split_name(str(value)) is not None:
-            named_optimizer(str(value))
+        name_optimizers(info.path, str(value))
         config = in_asked_family(config, str(value) if info.path == FAMILY else "")
         config = replace_path(config, info.path, _scalar(info, value))
         touched |= {info.path.removeprefix("model.")} if info.path.startswith("model.") else set()

@@ -14,6 +14,7 @@ from mudd_core.config.families import FAMILIES
 from mudd_core.config.families.family import KEY as FAMILY
 from mudd_core.config.fields import Scalar, replace_path, walk
 from mudd_core.config.own_files import hold_back
+from mudd_core.config.own_optimizers import GROUPS, names_in
 from mudd_core.config.own_optimizers import KEY as OPTIMIZER
 from mudd_core.config.pipelines import KEY as READER
 from mudd_core.config.pipelines import spec_of
@@ -80,12 +81,13 @@ def _build(cls: type, raw: Json, path: str) -> object:
 
 def _hold_back_code(raw: Json) -> None:
     """Prevent the files named in this config from running until a command names them."""
-    for key in (FAMILY, OPTIMIZER, READER):
+    for key in (FAMILY, OPTIMIZER, GROUPS, READER):
         section, _, name = key.partition(".")
         values = raw.get(section) if isinstance(raw, Mapping) else None
         value = values.get(name) if isinstance(values, Mapping) else None
         if isinstance(value, str):
-            hold_back(key, value)
+            for one in names_in(key, value) if key == GROUPS else [value]:
+                hold_back(key, one)
 
 
 def from_dict(raw: Json) -> Config:

@@ -13,7 +13,7 @@ from mudd_core.base.types import Array
 from mudd_core.checkpoint import dtypes
 from mudd_core.config import FAMILIES, Config, ModelConfig, load_config
 from mudd_core.config.check import model_faults
-from mudd_core.config.own_optimizers import run_named_optimizer
+from mudd_core.config.own_optimizers import run_named_optimizers
 
 
 def run_config(config: Config | str | Path | None, place: str = "Trainer") -> Config:
@@ -21,7 +21,7 @@ def run_config(config: Config | str | Path | None, place: str = "Trainer") -> Co
     if isinstance(config, str | Path):
         return load_config(config)
     if isinstance(config, Config):
-        run_named_optimizer(config.optim.name)
+        run_named_optimizers(config.optim)
         return config
     hint = 'mc.load_config("tiny.py")'
     if isinstance(config, tuple(family.config for family in FAMILIES.values())):

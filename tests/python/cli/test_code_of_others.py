@@ -23,6 +23,7 @@ SHORT = ("train.steps=4", "train.save_every=2", "train.eval_every=2", "train.log
 FILES = {
     "model.family": "model_family.py",
     "optim.name": "optim_name.py",
+    "optim.groups": "optim_groups.py",
     "data.pipeline": "data_pipeline.py",
 }
 READER = "def read(path):\n    for n in range(400):\n        yield f'{n} and {n + 1} are {2 * n + 1}. ' * 4\n"
@@ -56,7 +57,7 @@ def plant(work: Path, key: str, text: str, value: str, *, named: bool = True) ->
     run["own_files"] = {**run.get("own_files", {}), key: own}
     (work / "run.json").write_text(json.dumps(run))
     if named:
-        change(work / "config.json", key, value)
+        change(work / "config.json", key, f"{value}: head" if key == "optim.groups" else value)
 
 
 @pytest.fixture(scope="module")
@@ -124,8 +125,8 @@ def test_copies_that_the_config_does_not_name_never_run(words: list[str], work: 
         (["sample", "--prompt=ab", "sample.max_tokens=3"], "model.family data.pipeline"),
         (["data", "show"], "data.pipeline"),
         (["export", "--to=OUT"], "model.family data.pipeline"),
-        (["profile", "--steps=1", "--warmup=1"], "model.family optim.name data.pipeline"),
-        (["--plan"], "model.family optim.name data.pipeline"),
+        (["profile", "--steps=1", "--warmup=1"], "model.family optim.name optim.groups data.pipeline"),
+        (["--plan"], "model.family optim.name optim.groups data.pipeline"),
     ],
 )
 def test_code_from_elsewhere_is_refused_if_it_is_needed_and_else_not_run(
@@ -167,10 +168,10 @@ def test_a_file_on_the_disk_that_a_saved_config_alone_names_never_runs(work: Pat
     for key in FILES:
         file.write_text(planted(tmp_path / "mark"))
         config = (work / "config.json").read_text()
-        change(work / "config.json", key, f"{file}:read")
+        change(work / "config.json", key, f"{file}:read: head" if key == "optim.groups" else f"{file}:read")
         code, said = command("validate", f"--workdir={work}", "--trust-code")
         assert not (tmp_path / "mark").exists(), said
-        assert key == "optim.name" or (
+        assert key in ("optim.name", "optim.groups") or (
             code == 2 and "a command runs only the files that its arguments name" in said
         ), said
         saved = from_dict(json.loads((work / "config.json").read_text()))

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from mpi_ranks import ENVIRONMENT, needs_mpi
+from mudd_core.cli import main
 from own_cases import ADAMW, MOMENTUM
-from tiny_run import TinyRun
+from tiny_run import CONFIG, TinyRun
 
 SHORT = ("train.steps=8", "train.save_every=2", "train.eval_every=4", "train.log_every=2")
 START = "import mudd_core as mc\n"
@@ -78,3 +79,62 @@ def test_two_ranks_have_the_bits_of_one(name: str, tiny_text: Path, tmp_path: Pa
     run.environment = ENVIRONMENT
     run.finished()
     assert run.same_as(whole)
+
+
+def in_groups(folder: Path, text: Path, file: Path | str, *words: str) -> TinyRun:
+    groups = (
+        f"{file}:momentum: blocks.*.ffn.*.w, lr_factor=0.5; {file}:adamw: head, beta1=0.5, weight_decay=0"
+    )
+    return TinyRun(folder, text, (f"optim.groups={groups}", *SHORT, *words))
+
+
+def test_groups_of_a_file_resume_from_its_copy_with_the_bits_of_one_run(
+    tiny_text: Path, tmp_path: Path
+) -> None:
+    source, file, work = Path(ADAMW.partition(":")[0]), tmp_path / "mine.py", tmp_path / "run"
+    file.write_text(source.read_text())
+    whole = in_groups(tmp_path / "whole", tiny_text, file).finished()
+    assert whole.output.count("mine.py:momentum is a Python function: its updates take longer") == 1
+    first = in_groups(work, tiny_text, file, "train.stop_at=3")
+    first.stopped()
+    assert (work / "optim_groups.py").read_text() == file.read_text() and not (
+        work / "optim_name.py"
+    ).exists()
+    file.write_text(file.read_text().replace("0.95 * state", "0.5 * state"))
+    changed = in_groups(work, tiny_text, file)
+    assert changed.finish() == 2
+    assert f"[resume] optim.groups: {file} has changed since" in changed.tail
+    way_out = re.search(r"resume with the run's copy: optim.groups=(\S+):momentum,", changed.tail)
+    assert way_out
+    last = in_groups(work, tiny_text, way_out[1])
+    last.finished()
+    assert last.same_as(whole)
+
+
+@pytest.mark.parametrize(
+    ("groups", "said"),
+    [
+        (
+            "a.py:one: head; b.py:two: embed",
+            "optim.groups: expected the optimizers of one file, got a.py and b.py",
+        ),
+        ("a.py:one: head", r"\[optim.groups\] expected FILE.py:NAME, got 'a.py:one': there is no file a.py"),
+        (f"{ADAMW}: head, beta3=1", "expected settings of lr_factor, weight_decay, beta1, beta2 for"),
+        (f"{ADAMW}:", "expected patterns of names or role=<role> in the group"),
+        (f"{MOMENTUM}: head", "momentum updates only matrices of blocks, got 'head'"),
+        ("mine: head", "optimizers of adamw, adam_pax, .* or FILE.py:NAME, got 'mine: head'"),
+    ],
+)
+def test_a_wrong_group_is_one_line(
+    groups: str, said: str, tiny_text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("a.py", "b.py") if "b.py" in groups else ():
+        text = "".join(
+            f"def {f}(w, g, state, lr):\n    pass\nmc.register_optimizer({f})\n" for f in ("one", "two")
+        )
+        (tmp_path / name).write_text(START + text)
+    groups = groups.replace("a.py:", f"{tmp_path}/a.py:").replace("b.py:", f"{tmp_path}/b.py:")
+    data = (f"data.path={tiny_text}", f"data.cache_dir={tiny_text.parent / 'cache'}")
+    assert main([f"--config={CONFIG}", "--plan", f"optim.groups={groups}", *data]) == 2
+    error = capsys.readouterr().err.replace(f"{tmp_path}/", "")
+    assert re.search(said, error) and "Traceback" not in error, error

@@ -58,7 +58,7 @@ def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
     ("text", "fault"),
     [
         ("head", "expected groups like 'lion: head"),
-        ("adam: head", f"optimizers of {', '.join(OPTIMIZERS)}, got 'adam: head'"),
+        ("adam: head", f"optimizers of {', '.join(OPTIMIZERS)} or FILE.py:NAME, got 'adam: head'"),
         ("lion", "expected groups like 'lion: head"),
         ("lion:", "expected patterns of names or role=<role> in the group 'lion:', got none"),
         ("lion: role=table", "expected a role of embedding, .*, got 'role=table'"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 import mudd_core as mc
 from mudd_core.base.errors import UserError
-from mudd_core.config import Config, OptimConfig
+from mudd_core.config import Config, MeshConfig, OptimConfig
 from mudd_core.config.own_optimizers import named_optimizer
 from mudd_core.engine.engine import Engine
 from own_cases import ADAMW, MOMENTUM
@@ -32,6 +33,27 @@ def test_worlds_have_the_bits_of_one(name: str, moment: str) -> None:
     want = train(config, 1)
     for world in (2, 4):
         assert train(config, world) == want, world
+
+
+def test_groups_of_own_optimizers_have_one_set_of_bits_over_worlds() -> None:
+    named_optimizer(ADAMW)
+    groups = f"{MOMENTUM}: blocks.*.ffn.*.w, lr_factor=0.5; {ADAMW}: head, embed, beta1=0.5"
+    config = config_of("lion", groups=groups)
+    want = train(config, 1)
+    for world in (2, 4):
+        assert train(config, world) == want, world
+    assert train(dataclasses.replace(config, mesh=MeshConfig(zero=3)), 2) == want
+
+
+def test_a_group_has_the_update_of_optim_name() -> None:
+    alone, grouped = (
+        config_of(ADAMW, weight_decay=0.3),
+        config_of("lion", groups=f"{ADAMW}: *, weight_decay=0.3"),
+    )
+    assert train(grouped, 1) == train(alone, 1)
+    halved = train(config_of(ADAMW, groups=f"{ADAMW}: *, lr_factor=0.5"), 1)
+    assert halved.losses[0] == train(config_of(ADAMW), 1).losses[0] != halved.losses[1]
+    assert halved.state != train(config_of(ADAMW), 1).state
 
 
 def test_adamw_in_numpy_is_the_one_of_the_core() -> None:

@@ -150,7 +150,7 @@ def _components(parts: _Parts, ranks: Ranks, checkpoints: Checkpoints | None) ->
         *start_warnings.of_warm_up(config),
     ]
     notes = [
-        slow_note(config.optim.name),
+        slow_note(config.optim),
         trained_note(parts.model.store, config.tune),
         types_note(parts.model, config, checkpoints),
         parts.ends,

@@ -27,10 +27,11 @@ from mudd_core.config import Config, check_config
 from mudd_core.config.families import in_family, named_family, own_family
 from mudd_core.config.families.family import KEY as FAMILY
 from mudd_core.config.fields import replace_path
+from mudd_core.config.optim import own_in_groups
 from mudd_core.config.overrides import named_in
 from mudd_core.config.own_files import OwnFile, file_of, has_run, offer, pin, sha256_of, split_name
+from mudd_core.config.own_optimizers import GROUPS, name_fault, named_optimizer, own_optimizer
 from mudd_core.config.own_optimizers import KEY as OPTIMIZER
-from mudd_core.config.own_optimizers import name_fault, named_optimizer, own_optimizer
 from mudd_core.config.pipelines import KEY as READER
 from mudd_core.run.store.run_folder import RunFolder
 
@@ -72,15 +73,25 @@ def remember(run_id: str, hashes: Mapping[str, str]) -> str:
 
 
 MEMBER = "own_files"  # key in run.json
-COPIES = {FAMILY: "model_family.py", OPTIMIZER: "optim_name.py", READER: "data_pipeline.py"}
+COPIES = {
+    FAMILY: "model_family.py",
+    OPTIMIZER: "optim_name.py",
+    GROUPS: "optim_groups.py",
+    READER: "data_pipeline.py",
+}
 ALL = frozenset(COPIES)
 MODEL = frozenset({FAMILY})
 TRUST = "--trust-code"
 
 
 def _named(config: Config) -> dict[str, tuple[str, OwnFile]]:
-    """Return, by field, the value FILE.py:NAME in a config, and the file that has run."""
-    used = {FAMILY: own_family(config.model), OPTIMIZER: own_optimizer(config.optim.name)}
+    """Return, by field, the (first) FILE.py:NAME in a config, and the file that has run."""
+    in_groups = next(iter(own_in_groups(config.optim.groups)), "")
+    used = {
+        FAMILY: own_family(config.model),
+        OPTIMIZER: own_optimizer(config.optim.name),
+        GROUPS: own_optimizer(in_groups),
+    }
     found = {
         key: (one.name, one.file) for key, one in used.items() if one is not None and one.file is not None
     }
@@ -92,8 +103,8 @@ def run_named(key: str, name: str, text: bytes) -> None:
     """Run the bytes of a file as the FILE.py:NAME that a field names."""
     if key == FAMILY:
         named_family(name, text)
-    elif key == OPTIMIZER:
-        named_optimizer(name, text)
+    elif key in (OPTIMIZER, GROUPS):
+        named_optimizer(name, text, key)
     else:
         pin(key, name, text)
 
@@ -163,7 +174,7 @@ def run_copies(folder: RunFolder, words: Sequence[str] = (), needs: Collection[s
 
 
 def _named_by(folder: RunFolder) -> dict[str, str]:
-    """Return FILE.py:NAME by field from the saved config of a run."""
+    """Return the (first) FILE.py:NAME by field from the saved config of a run."""
     from mudd_core.run.store.json_files import read_object
 
     config, found = read_object(folder.config_file), {}
@@ -171,6 +182,8 @@ def _named_by(folder: RunFolder) -> dict[str, str]:
         section, _, name = key.partition(".")
         values = config.get(section)
         value = values.get(name) if isinstance(values, dict) else None
+        if isinstance(value, str) and key == GROUPS:
+            value = next(iter(own_in_groups(value)), "")
         if isinstance(value, str) and split_name(value) is not None:
             found[key] = value
     return found
@@ -218,6 +231,8 @@ def check_saved(config: Config, names: Mapping[str, str] | None = None) -> None:
     """
     if name_fault(config.optim.name):
         config = replace_path(config, OPTIMIZER, "adamw")
+    if name_fault(config.optim.groups, GROUPS):
+        config = replace_path(config, GROUPS, "")
     check_config(config, names or {})
 
 
@@ -250,12 +265,20 @@ def as_saved(asked: Config, folder: RunFolder, facts: Mapping[str, Json]) -> Con
             )
         if name != one.name:
             run_named(key, one.name, file.text)
-            if key == FAMILY:
+            if key == GROUPS:
+                groups = asked.optim.groups.replace(f"{_file_in(name)}:", f"{_file_in(one.name)}:")
+                asked = replace_path(asked, key, groups)
+            elif key == FAMILY:
                 family = named_family(one.name, file.text)
                 asked = dataclasses.replace(asked, model=in_family(asked.model, family))
             else:
                 asked = replace_path(asked, key, one.name)
     return asked
+
+
+def _file_in(name: str) -> str:
+    found = split_name(name)
+    return name if found is None else found[0]
 
 
 def _leaf(name: str) -> str:
