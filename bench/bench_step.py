@@ -180,7 +180,7 @@ def measure(s: Shape, family: str, a: argparse.Namespace) -> dict[str, Any]:
             if (step + 1) % a.turn == 0:
                 engine.settle()  # none of this program's work may continue in the turn of another program
             losses.append(float(report.loss))
-            exposed.append(engine.exposed_seconds)
+            exposed.append(engine.step_seconds["messages"])
         used = gathered(comm, {"program": program, "now": memory_of("self")})
     taken = range(a.warmup, len(seconds))
     timed = [seconds[i] for i in taken if a.turn == 1 or i % a.turn]

@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <functional>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -218,8 +219,17 @@ void bind_step(py::module_& m) {
           "moment_planes", [](const TrainStep& s) { return s.moments(); },
           "Planes of the moments in the store, the first one first.")
       .def_property_readonly("scratch_bytes", &TrainStep::scratch_bytes, "Of the optimizer.")
-      .def_property_readonly("exposed_seconds", &TrainStep::exposed_seconds,
-                             "Of the last step: only exchanging with other ranks, or waiting for them.");
+      .def_property_readonly(
+          "seconds",
+          [](const TrainStep& s) {
+            const StepSeconds& t = s.seconds();
+            return std::map<std::string, double>{{"data", t.data},         {"forward", t.forward},
+                                                 {"backward", t.backward}, {"update", t.update},
+                                                 {"messages", t.messages}, {"hidden", t.hidden}};
+          },
+          "The seconds of the last step by stage. messages: only exchanging with other ranks, or waiting for "
+          "them. "
+          "hidden: with messages in transit while this rank computed; all others add up to the step.");
   m.def(
       "fill_inputs",
       [](bind::PySource& batcher, Executor& e, int64_t first) {

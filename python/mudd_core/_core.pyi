@@ -764,11 +764,6 @@ class TrainStep:
         Returns when the weights of the last update are here, from all nodes; all ranks call it together.
         """
     @property
-    def exposed_seconds(self) -> float:
-        """
-        Of the last step: only exchanging with other ranks, or waiting for them.
-        """
-    @property
     def metrics(self) -> typing.Any:
         """
         One value per metric: its sum over the samples of the last step. The next step overwrites the array.
@@ -782,6 +777,11 @@ class TrainStep:
     def scratch_bytes(self) -> int:
         """
         Of the optimizer.
+        """
+    @property
+    def seconds(self) -> dict[str, float]:
+        """
+        The seconds of the last step by stage. messages: only exchanging with other ranks, or waiting for them. hidden: with messages in transit while this rank computed; all others add up to the step.
         """
 def add_own_optimizer(name: str, update: typing.Any, moments: collections.abc.Sequence[str], settings: dict[str, typing.Any], whole: bool) -> OptimizerSpec:
     """

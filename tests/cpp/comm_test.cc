@@ -119,6 +119,29 @@ TEST_CASE("comm: sums of tables have the bits of the tree and send the rows that
   }
 }
 
+TEST_CASE("comm: messages in transit are hidden time, unless the rank waits") {
+  std::atomic<bool> late{false};
+  on_good_ranks(2, 1, {}, [&](Comm& comm) {
+    if (comm.hidden_seconds() != 0) throw StateError("hidden before any message");
+    std::vector<float> plane(64, 1.0F);
+    const std::vector<OwnedRange> pieces = {{.offset = 0, .length = 32, .owner = 0},
+                                            {.offset = 32, .length = 32, .owner = 1}};
+    while (comm.rank() == 1 && !late) std::this_thread::yield();
+    const double waited = comm.waited_seconds();
+    const auto sum = comm.sum_between_nodes(plane.data(), pieces);
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    if (comm.rank() == 0 && (comm.hidden_seconds() <= 0 || comm.waited_seconds() != waited))
+      throw StateError("the message of rank 0 was in transit while it did not wait");
+    late = true;
+    const double hidden = comm.hidden_seconds();
+    int tries = 0;
+    comm.wait([&] { return ++tries > 2000 && sum->done(); });
+    if (comm.waited_seconds() <= waited) throw StateError("the wait took no time");
+    if (comm.hidden_seconds() - hidden > comm.waited_seconds() - waited) throw StateError("waiting was hidden");
+    comm.barrier();
+  });
+}
+
 TEST_CASE("comm: nobody leaves a barrier before all have come") {
   for (const Shape& shape : kShapes) {
     std::atomic<int> come{0};

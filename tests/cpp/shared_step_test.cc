@@ -55,6 +55,39 @@ class TwoProcesses final : public GradientSync {
   int rank_;
 };
 
+double planted_seconds = 0;
+
+// A sync whose calls take planted seconds. A part of forward and backward is waiting.
+class Slow final : public GradientSync {
+ public:
+  using GradientSync::GradientSync;
+  bool stops(bool asked) override {
+    planted_seconds += 0.5;
+    return asked;
+  }
+  void enter(dist::Phase phase, int64_t) override {
+    if (phase == dist::Phase::data) planted_seconds += 1;
+    if (phase == dist::Phase::forward) take(4, 1);
+    if (phase == dist::Phase::backward) take(8, 3);
+    if (phase == dist::Phase::update) planted_seconds += 64;
+  }
+  void finish_gradients(bool) override { take(16, 15); }
+  void exchange(StepTotals&) override { take(32, 32); }
+  bool finish_update(bool finite) override {
+    take(128, 0);
+    return finite;
+  }
+  double waited_seconds() const override { return waited_; }
+  double hidden_seconds() const override { return 2 * waited_; }
+
+ private:
+  void take(double seconds, double waiting) {
+    planted_seconds += seconds;
+    waited_ += waiting;
+  }
+  double waited_ = 1000;
+};
+
 struct Process {
   explicit Process(int world) : store(block_store()) {
     Recorded r = record(store);
@@ -86,6 +119,28 @@ struct Process {
 };
 
 }  // namespace
+
+TEST_CASE("each second of a step is in one stage, and waiting is in the messages") {
+  Process process(1);
+  TrainStep step(*process.executor, process.values,
+                 {.normalize = Normalize::all_slots, .now = [] { return planted_seconds; }},
+                 std::make_shared<Slow>(*process.executor));
+  for (int i = 0; i < 2; ++i) {
+    const double begin = planted_seconds;
+    step.run({.step = i}, i, 1e-2, [](const RunSamples& samples, Executor& e) {
+      planted_seconds += 2;
+      fill_ids(e, e.workspace(), static_cast<int>(samples.first / samples.count));
+    });
+    const StepSeconds& t = step.seconds();
+    CHECK(t.data == kRuns * (1 + 2));
+    CHECK(t.forward == kRuns * (4 - 1));
+    CHECK(t.backward == kRuns * (8 - 3));
+    CHECK(t.update == 64);
+    CHECK(t.messages == kRuns * (0.5 + 1 + 3) + 16 + 32 + 128);
+    CHECK(t.data + t.forward + t.backward + t.update + t.messages == planted_seconds - begin);
+    CHECK(t.hidden == 2 * (kRuns * (1 + 3) + 15 + 32));
+  }
+}
 
 TEST_CASE("two processes that share every batch have the bits of one") {
   Process alone(1);

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "mudd/base/name_table.h"
+#include "mudd/base/steady_seconds.h"
 #include "mudd/dist/transport.h"
 
 namespace mudd::dist {
@@ -153,6 +154,10 @@ class Comm {
     const Waiting waiting(*this);
     for (int tries = 0; !ready(); ++tries) pause(tries);
   }
+  // Return the seconds that this rank has spent in wait() so far.
+  double waited_seconds() const { return waited_; }
+  // Return the seconds so far in which messages of this rank were in transit while it did not wait.
+  double hidden_seconds() const { return in_transit_seconds() - covered_; }
 
   // Set the activity and step of this rank, for messages of other ranks. A sign of life for the watchdog.
   virtual void set_phase(Phase phase, int64_t step) = 0;
@@ -174,13 +179,22 @@ class Comm {
   // than cores stays fast. Throws PeerError.
   virtual void pause(int tries) = 0;
   virtual void resume() = 0;
+  // Return the seconds so far in which the communication thread had messages in transit.
+  virtual double in_transit_seconds() const { return 0; }
 
  private:
   struct Waiting {
-    explicit Waiting(Comm& comm_) : comm(comm_) {}
-    ~Waiting() { comm.resume(); }
+    explicit Waiting(Comm& comm_) : comm(comm_), begin(steady_seconds()), transit(comm_.in_transit_seconds()) {}
+    ~Waiting() {
+      comm.resume();
+      comm.waited_ += steady_seconds() - begin;
+      comm.covered_ += comm.in_transit_seconds() - transit;
+    }
     Comm& comm;
+    double begin, transit;
   };
+
+  double waited_ = 0, covered_ = 0;  // seconds of all waits, and of these with messages in transit
 };
 
 // A phase inside another one, which is restored afterwards.

@@ -7,6 +7,8 @@
 #include <chrono>
 #include <utility>
 
+#include "mudd/base/steady_seconds.h"
+
 namespace mudd::dist {
 namespace {
 
@@ -47,10 +49,24 @@ std::shared_ptr<Courier::Ticket> Courier::post(Task task, Turn turn) {
   auto ticket = std::make_shared<Ticket>();
   {
     const std::lock_guard lock(mutex_);
+    if (busy_since_ < 0) busy_since_ = steady_seconds();
     posted_.push_back({std::move(task), turn, ticket});
   }
   bring_news();
   return ticket;
+}
+
+double Courier::busy_seconds() const {
+  const std::lock_guard lock(mutex_);
+  return busy_since_ < 0 ? busy_ : busy_ + steady_seconds() - busy_since_;
+}
+
+// Stop the clock of busy_seconds if all work is done.
+void Courier::rest(const std::vector<Job>& jobs) {
+  const std::lock_guard lock(mutex_);
+  if (!jobs.empty() || !posted_.empty() || busy_since_ < 0) return;
+  busy_ += steady_seconds() - busy_since_;
+  busy_since_ = -1;
 }
 
 void Courier::abort(int code, const std::string& message) {
@@ -117,6 +133,7 @@ void Courier::run() {
     const auto start = std::chrono::steady_clock::now();
     const bool moving = transport_.progress() || std::chrono::steady_clock::now() - start > kLongPoll;
     if (advance(jobs)) polls = 0;
+    rest(jobs);
     if (jobs.empty()) continue;
     const bool urgent =
         std::any_of(jobs.begin(), jobs.end(), [](const Job& job) { return job.turn == Turn::urgent; });

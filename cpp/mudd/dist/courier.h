@@ -43,6 +43,8 @@ class Courier {
   Courier& operator=(const Courier&) = delete;
 
   std::shared_ptr<Ticket> post(Task task, Turn turn);
+  // Return the seconds so far in which a task was posted and not done.
+  double busy_seconds() const;
   // Abort the transport before any other work; does not wait.
   void abort(int code, const std::string& message);
 
@@ -56,11 +58,13 @@ class Courier {
   void bring_news();
   bool take_new(std::vector<Job>& jobs);
   static bool advance(std::vector<Job>& jobs);
+  void rest(const std::vector<Job>& jobs);
 
   Transport& transport_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::atomic<int> news_{0};  // counts the events of post(), abort() and the destructor; the thread waits on it
   std::vector<Job> posted_;
+  double busy_ = 0, busy_since_ = -1;  // seconds without the current work; its start, or negative without work
   bool stop_ = false, aborting_ = false;
   int abort_code_ = 0;
   std::string abort_message_;

@@ -68,6 +68,7 @@ class RankComm final : public Comm {
   void start(WindowMemory status);
   void pause(int tries) override;
   void resume() override;
+  double in_transit_seconds() const override { return courier_ ? courier_->busy_seconds() : 0; }
   WindowMemory memory(int64_t bytes);
   Call call(Operation operation, int64_t bytes, int root, Site site) const;
   Link link(Purpose purpose, int member_rank);

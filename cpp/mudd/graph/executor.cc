@@ -3,21 +3,17 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <chrono>
 #include <utility>
 
 #include "mudd/base/check.h"
 #include "mudd/base/room_error.h"
 #include "mudd/base/row_tasks.h"
+#include "mudd/base/steady_seconds.h"
 #include "mudd/kernels/convert/convert.h"
 #include "mudd/kernels/reduce/reduce.h"
 
 namespace mudd {
 namespace {
-
-double steady_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 // Only the graph has the label (the layer) of a node, so add it to errors here.
 void forward_of(const GraphNode& n, const Run& run) {

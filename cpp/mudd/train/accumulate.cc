@@ -21,12 +21,14 @@ Accumulate::Accumulate(Executor& executor, SummedValues values, const BatchPart&
   metrics_.resize(columns);
 }
 
-void Accumulate::run(const StepInput& input, const FillRun& fill, GradientSync& sync, StepTotals& totals) {
+void Accumulate::run(const StepInput& input, const FillRun& fill, GradientSync& sync, StepTotals& totals,
+                     StepClock& clock) {
   totals.clear();
   const int runs = executor_.runs_per_step();
   const int64_t samples = executor_.graph().shards().samples();
   for (int r = 0; r < runs; ++r) {
     totals.stop = sync.stops(stop_requested());
+    clock.lap(&StepSeconds::messages);
     if (totals.stop) return;
     const RunSamples taken = part_.of(input.step, r, runs, samples);
     sync.enter(dist::Phase::data, input.step);
@@ -36,11 +38,14 @@ void Accumulate::run(const StepInput& input, const FillRun& fill, GradientSync& 
     own.batch_sum = sync.batch_sum();
     totals.means = means_ && targets_ != kAbsent && own.batch_sum == nullptr;
     if (totals.means) own.loss_scale = slots_over_counted();
+    clock.lap(&StepSeconds::data);
     sync.enter(dist::Phase::forward, input.step);
     executor_.forward(executor_.workspace(), own);
+    clock.lap(&StepSeconds::forward);
     sync.enter(dist::Phase::backward, input.step);
     executor_.backward(executor_.workspace(), r, &sync);
     add_run(r, own.loss_scale, sync, totals);
+    clock.lap(&StepSeconds::backward);
   }
 }
 

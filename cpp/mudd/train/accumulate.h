@@ -9,6 +9,7 @@
 #include "mudd/graph/executor.h"
 #include "mudd/train/batch_part.h"
 #include "mudd/train/gradient_sync.h"
+#include "mudd/train/step_clock.h"
 #include "mudd/train/step_totals.h"
 
 namespace mudd {
@@ -31,7 +32,7 @@ class Accumulate {
   Accumulate(Executor& executor, SummedValues values, const BatchPart& part, bool means = false);
 
   // Overwrite the totals except norm_squares. Returns early, with totals.stop, on a stop request.
-  void run(const StepInput& input, const FillRun& fill, GradientSync& sync, StepTotals& totals);
+  void run(const StepInput& input, const FillRun& fill, GradientSync& sync, StepTotals& totals, StepClock& clock);
 
  private:
   double shards_of(ValueId id) const;

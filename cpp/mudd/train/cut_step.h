@@ -34,6 +34,8 @@ class CutStep final : public GradientSync, private BatchSum {
   void finish_gradients(bool dropped) override;
   void exchange(StepTotals& totals) override { exchange_.run(totals, true); }
   bool finish_update(bool finite) override;
+  double waited_seconds() const override { return comm_.waited_seconds(); }
+  double hidden_seconds() const override { return comm_.hidden_seconds(); }
 
  private:
   // The progress of a bucket, as the index of the last graph run in which a rank wrote it, and read it from all

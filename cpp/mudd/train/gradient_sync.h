@@ -45,8 +45,10 @@ class GradientSync : public GradientObserver {
   // ranks. Weights of other hosts may still be in transit: graphs wait for each parameter (ParamStore::await),
   // other readers call settle().
   virtual bool finish_update(bool finite) { return finite; }
-  // Return the seconds for which graphs have waited for weights since the last update.
-  virtual double seconds_of_waiting() const { return 0; }
+  // Return the seconds so far in which this process has waited for others, and in which messages were in transit
+  // while it did not wait.
+  virtual double waited_seconds() const { return 0; }
+  virtual double hidden_seconds() const { return 0; }
   // Return when all weights are here. All processes call it together.
   virtual void settle() {}
 

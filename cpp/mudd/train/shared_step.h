@@ -34,7 +34,8 @@ class SharedStep final : public GradientSync, private BatchSum, private Arrival 
   void finish_gradients(bool dropped) override;
   void exchange(StepTotals& totals) override;
   bool finish_update(bool finite) override;
-  double seconds_of_waiting() const override { return waited_; }
+  double waited_seconds() const override { return comm_.waited_seconds(); }
+  double hidden_seconds() const override { return comm_.hidden_seconds(); }
   void settle() override;
 
  private:
@@ -66,7 +67,6 @@ class SharedStep final : public GradientSync, private BatchSum, private Arrival 
   size_t to_come_ = 0;                                        // buckets, the last first, in the order of forward
   std::shared_ptr<dist::Window> arrived_;                     // the update for which a rank has a bucket's weights
   uint64_t update_ = 0;
-  double waited_ = 0;  // seconds, for weights, since the last update
   uint64_t step_ = 1;
   int handed_in_ = 0;                      // uses that are final here
   size_t finished_here_ = 0, summed_ = 0;  // buckets

@@ -1,5 +1,4 @@
 // The transfer of weights that one host has updated to the others (SharedStep).
-#include "mudd/base/stopwatch.h"
 #include "mudd/train/shared_step.h"
 
 namespace mudd {
@@ -21,7 +20,6 @@ bool SharedStep::finish_update(bool finite) {
 void SharedStep::send_weights() {
   const ParamStore& store = executor_.store();
   ++update_;
-  waited_ = 0;
   to_come_ = homes_.size();
   for (size_t b = homes_.size(); b-- > 0;) {
     if (homes_[b].empty()) continue;
@@ -55,7 +53,6 @@ void SharedStep::receive_bucket(size_t bucket) {
 void SharedStep::await(int i) {
   const int home = ownership_.home(i);
   if (home < 0 || to_come_ <= static_cast<size_t>(home)) return;
-  const Stopwatch watch(waited_);
   while (to_come_ > static_cast<size_t>(home)) receive_bucket(--to_come_);
 }
 

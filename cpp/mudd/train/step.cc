@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "mudd/base/stopwatch.h"
-
 namespace mudd {
 namespace {
 
@@ -38,7 +36,8 @@ TrainStep::TrainStep(Executor& executor, const SummedValues& values, const Train
       options_(options),
       sync_(sync ? std::move(sync) : std::make_shared<GradientSync>(executor)),
       accumulate_(executor, values, options.part, options.normalize == Normalize::micro_mean),
-      update_(executor, options.update, *sync_) {
+      update_(executor, options.update, *sync_),
+      clock_(*sync_, options.now) {
   size_t metrics = 0;
   for (ValueId v : values.metrics) metrics += static_cast<size_t>(executor.graph().values().at(v).spec.cols());
   totals_.metrics.assign(metrics, 0.0);
@@ -52,27 +51,25 @@ StepReport TrainStep::run(const StepInput& input, int64_t updates, double lr, co
   StepInput seeded = input;
   seeded.seed = options_.seed;
   totals_.flags = flags;
-  accumulate_.run(seeded, fill, *sync_, totals_);
-  exposed_seconds_ = sync_->seconds_of_waiting();
-  {
-    const Stopwatch watch(exposed_seconds_);
-    sync_->enter(dist::Phase::reduce, input.step);
-    sync_->finish_gradients(totals_.stop);
-  }
+  clock_.start();
+  accumulate_.run(seeded, fill, *sync_, totals_, clock_);
+  sync_->enter(dist::Phase::reduce, input.step);
+  sync_->finish_gradients(totals_.stop);
+  clock_.lap(&StepSeconds::messages);
   if (!totals_.stop) block_squares(gradients_, totals_.norm_squares);
-  {
-    const Stopwatch watch(exposed_seconds_);
-    sync_->enter(dist::Phase::verdict, input.step);
-    sync_->exchange(totals_);
-  }
+  clock_.lap(&StepSeconds::update);
+  sync_->enter(dist::Phase::verdict, input.step);
+  sync_->exchange(totals_);
+  clock_.lap(&StepSeconds::messages);
   StepReport report = judge(totals_, options_.normalize, limits);
   if (!report.accepted()) return report;
   const double clip = clip_factor(report.grad_norm, options_.clip);
   sync_->enter(dist::Phase::update, input.step);
   const bool finite = update_.run(updates, lr, clip / report.denominator);
-  const Stopwatch watch(exposed_seconds_);
+  clock_.lap(&StepSeconds::update);
   sync_->enter(dist::Phase::gather, input.step);
   report.spoilt = !sync_->finish_update(finite);
+  clock_.lap(&StepSeconds::messages);
   return report;
 }
 

@@ -19,8 +19,9 @@ struct TrainStepOptions {
   UpdateOptions update = {};
   double clip = 1.0;  // largest global gradient norm; 0: no clipping
   Normalize normalize = Normalize::valid;
-  uint64_t seed = 0;    // for random draws of ops (StepInput)
-  BatchPart part = {};  // of this process
+  uint64_t seed = 0;                    // for random draws of ops (StepInput)
+  BatchPart part = {};                  // of this process
+  StepClock::Now now = steady_seconds;  // another clock for tests
 };
 
 class TrainStep {
@@ -49,9 +50,7 @@ class TrainStep {
   // Return the planes of the moments in the ParamStore, the first one first.
   const std::vector<int>& moments() const { return update_.moments(); }
   int64_t scratch_bytes() const { return update_.scratch_bytes(); }  // of the optimizer
-  // Return the seconds of the last step in which this process only communicated: for the weights that its
-  // graphs read, after its backward, and after its update.
-  double exposed_seconds() const { return exposed_seconds_; }
+  const StepSeconds& seconds() const { return clock_.seconds(); }    // of the last step
 
  private:
   Executor& executor_;
@@ -61,7 +60,7 @@ class TrainStep {
   WeightUpdate update_;
   std::vector<GradientPlanes> gradients_;
   StepTotals totals_;
-  double exposed_seconds_ = 0;
+  StepClock clock_;
 };
 
 }  // namespace mudd

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
@@ -54,6 +55,7 @@ class Engine:
         self._planned = self._graphs.plan(self._parts)
         self._step = self._graphs.step(self._planned, self.groups)
         self._given: Mapping[str, Array] | None = None  # the batch of the last step, if the caller passed one
+        self.step_seconds: dict[str, float] = {}  # of the last step by stage (LoopEngine.step_seconds)
         self._steps: dict[tuple[str, ...], _core.TrainStep] = {self._parts: self._step}
         self._aux_loss = self._objective = 0.0
         self._accuracy: dict[str, float] = {}
@@ -82,21 +84,28 @@ class Engine:
         report has the bits of all ranks combined. settle: wait for the weights of other nodes; pass False if another
         step follows, which waits for each weight when it reads it.
         """
-        size, updates = self.config.train.batch_size, self.updates
+        size, updates, reading = self.config.train.batch_size, self.updates, 0.0
         self._given = None
         self.model.store.changes += 1
         if batch is None and (source := self._rows.core) is not None:
             taken = self._step_with(tuple(self._rows.parts))
             report = taken.run(source, step=step, updates=updates, lr=lr, limits=limits, flags=flags)
         else:
+            begin = time.perf_counter()
             given = self._rows.arrays(step * size, size) if batch is None else self.model.adapt(batch)
             arrays, optional = self.model.checked(given)
+            reading = time.perf_counter() - begin
             taken, self._given = self._step_with(optional), arrays
             report = taken.run_on(
                 arrays, step=step, updates=updates, lr=lr, batch_size=size, limits=limits, flags=flags
             )
+        seconds = taken.seconds
+        seconds["data"] += reading
         if settle or taken is not self._step:
+            begin = time.perf_counter()
             taken.settle()
+            seconds["messages"] += time.perf_counter() - begin
+        self.step_seconds = seconds
         if not report.stopped:
             self._objective = report.objective
             sums, of_teacher = taken.metrics, {}
@@ -142,14 +151,6 @@ class Engine:
     def updates(self) -> int:
         """The number of updates so far, without skipped ones."""
         return self._state.updates
-
-    @property
-    def exposed_seconds(self) -> float:
-        """Seconds of the last step in which this rank did nothing but communicate with other ranks or wait for them.
-
-        Gathers of sharded weights and exchanges of expert tokens are not included: the graph itself waits for these.
-        """
-        return float(self._step.exposed_seconds)
 
     def metrics(self) -> JsonObject:
         """Return metrics of the last step besides its loss: accuracy, and loads, drops and alarms of experts.
