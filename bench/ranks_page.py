@@ -66,6 +66,7 @@ def hidden(rows: dict[str, Row], shape: str, count: int) -> list[Row]:
         if label.startswith(LINK):
             one["link_s"] = sent / LINK_BYTES
             one["hidden"] = 1 - (step - compute) / one["link_s"]
+            one["left_over_s"] = step - max(compute, one["link_s"])
             faster = _step_seconds(rows[label.replace(LINK, MESSAGES)])
             one["hidden_from_messages"] = 1 - (step - faster) / one["link_s"]
         found.append(one)
@@ -219,13 +220,13 @@ def page(kept: Row) -> str:
         out += [
             "",
             "| two nodes | step, s | a rank alone, s | processor time, s | alone, s | waiting for others "
-            "| sent by a rank, MB | hidden |",
-            "|---|---|---|---|---|---|---|---|",
+            "| sent by a rank, MB | hidden | left over, s |",
+            "|---|---|---|---|---|---|---|---|---|",
         ]
         out += [
             f"| {r['shape']}, {r['program']} | {r['step_s']:.3f} | {r['alone_s']:.3f} | {r['processor_s']:.3f} "
             f"| {r['alone_processor_s']:.3f} | {r['exposed']:.1%} | {r['sent_mb']:.1f} "
-            f"| {r.get('hidden', float('nan')):.2f} |"
+            f"| {r.get('hidden', float('nan')):.2f} | {r.get('left_over_s', float('nan')):.3f} |"
             for r in links
         ]
     return "\n".join(out) + "\n"

@@ -126,6 +126,7 @@ def test_what_is_hidden_is_what_the_step_does_not_take_longer() -> None:
     local, found = ranks_page.hidden(rows, "55M", 10)
     assert "hidden" not in local and local["step_s"] == pytest.approx(1.1)
     assert found["link_s"] == pytest.approx(2) and found["hidden"] == pytest.approx(0.75)
+    assert found["left_over_s"] == pytest.approx(-0.5)  # the planted step is shorter than the link allows
 
 
 def test_formula_and_plan_are_near_each_other() -> None:
