@@ -53,6 +53,7 @@ class FakeEngine:
     w: Any = field(default_factory=lambda: np.full(5, 2.0, np.float32))
     m: Any = field(default_factory=lambda: np.zeros(5, np.float32))
 
+    step_seconds: dict[str, float] = field(default_factory=dict)
     batcher: Any = None
     comm: Any = None
 

@@ -11,7 +11,7 @@ from mudd_core import checkpoint
 from mudd_core.config import Config, load_config
 from mudd_core.run.loop.trainer import Trainer
 
-TIMES = ("seconds", "tokens_per_second", "peak_share")
+TIMES = ("seconds", "tokens_per_second", "peak_share", "phases", "hidden", "load")
 
 
 def config_of(*words: str) -> Config:

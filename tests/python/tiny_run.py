@@ -26,7 +26,7 @@ from places import HELPERS, ROOT
 CONFIG = HELPERS / "tiny_run_config.py"
 MIXTURE = HELPERS / "tiny_mixture_config.py"
 # Fields of metrics.jsonl that depend on time; all others must be equal bit for bit.
-TIMES = ("seconds", "tokens_per_second", "peak_share")
+TIMES = ("seconds", "tokens_per_second", "peak_share", "phases", "hidden", "load")
 
 
 def write_text(folder: Path) -> Path:

@@ -66,10 +66,12 @@ def prompt_of(trainer: Trainer) -> str | None:
     return ""
 
 
-def ending(summary: Summary, folder: RunFolder, request: Request, prompt: str | None = "") -> str:
+def ending(
+    summary: Summary, folder: RunFolder, request: Request, prompt: str | None = "", limit: str = ""
+) -> str:
     """Return the lines printed at the end of a run: the result, its warnings, and two commands that read the run.
 
-    prompt: for the sample command; None if the run cannot sample.
+    prompt: for the sample command; None if the run cannot sample. limit: what limits its speed, or empty.
     """
     from mudd_core.run.store.checkpoints import Checkpoints
 
@@ -83,6 +85,7 @@ def ending(summary: Summary, folder: RunFolder, request: Request, prompt: str | 
         [
             _result(summary),
             *(f"  warning  {text}" for text in summary.warnings),
+            *([f"  limit    {limit}"] if limit else []),
             *(f"  {shlex.join([*typed_program(), *command])}" for command in commands),
         ]
     )

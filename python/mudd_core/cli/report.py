@@ -18,6 +18,8 @@ from mudd_core.config.describe import shown
 from mudd_core.config.pipelines import spec_of
 from mudd_core.run.records.facts import bits_text, guessing_loss, guessing_text, vocabulary_in_use
 from mudd_core.run.report.curve import NOT_FINITE, curve_and_last_rows, shown_number
+from mudd_core.run.report.limits import limit
+from mudd_core.run.report.time_use import time_use
 from mudd_core.run.store.best_step import best_step
 from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.json_files import facts_of, read_saved_config
@@ -25,6 +27,8 @@ from mudd_core.run.store.last_step import LastStep, last_step
 from mudd_core.run.store.metrics import Row, rows_of, samples_of
 from mudd_core.run.store.own_code import MODEL, run_copies
 from mudd_core.run.store.run_folder import RunFolder
+
+_SHOWN_TIME = 0.001  # fraction of the time of a phase that is printed
 
 
 def print_report(config: Config, folder: RunFolder, tokenizer: str | None) -> None:
@@ -38,6 +42,7 @@ def print_report(config: Config, folder: RunFolder, tokenizer: str | None) -> No
     for line in curve_and_last_rows(config.name, rows, screen()):
         _say(line)
     _print_settings(config, folder, trained=bool(rows))
+    _print_time(config, folder)
     if validations:
         without_bits = any(row.get("val_bits_per_byte") is None for row in validations)
         text_bytes = 0.0
@@ -72,6 +77,17 @@ def _result(config: Config, rows: Sequence[Row], reached: LastStep | None) -> st
         if updates
         else f"{text}, no update is logged"
     )
+
+
+def _print_time(config: Config, folder: RunFolder) -> None:
+    """Print the phases that take most of the time, and what limits the speed; nothing for an older run."""
+    use = time_use(folder)
+    parts = sorted(use.phases, key=use.fraction, reverse=True)
+    shown = [f"{phase} {use.fraction(phase):.1%}" for phase in parts if use.fraction(phase) >= _SHOWN_TIME]
+    if shown:
+        _say(f"\ntime: {', '.join(shown)}")
+    if found := limit(use, config):
+        _say(f"limit: {found}")
 
 
 def _print_settings(config: Config, folder: RunFolder, *, trained: bool) -> None:

@@ -97,6 +97,8 @@ def _store(request: Request, ranks: Ranks) -> RunStore:
 
 def _train(request: Request, store: RunStore, ranks: Ranks) -> int:
     """Train or resume in a locked work directory, and return the exit code."""
+    from mudd_core.run.report.limits import limit_of
+
     config = store.adopt_by(lambda: _adopted(store, request.required_config(), request, ranks.world))
     # mpirun's first rank has a terminal, whatever mpirun's own output is.
     details = _details("--verbose" in request.options)
@@ -130,7 +132,10 @@ def _train(request: Request, store: RunStore, ranks: Ranks) -> int:
     if not _is_chat(config) and (ranks.first or config.mesh.runs_together(ranks.world)):
         show_sample(trainer, config, shown=ranks.first)
     if ranks.first:
-        print(ending(summary, store.folder, request, None if _is_chat(config) else prompt_of(trainer)))
+        # A program's log style prints only what the program prints.
+        limit = limit_of(store.folder, config) if has_own_start(config) else ""
+        prompt = None if _is_chat(config) else prompt_of(trainer)
+        print(ending(summary, store.folder, request, prompt, limit))
         progress.detail(ending_details(summary, store.folder))
     ranks.barrier()  # wait until rank 0 has read the shared weights
     return _code(summary, ranks.first)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from launched import launched
-from mudd_core.run.ranks.other_load import OtherLoad, _ticks_of_children, competing_text
+from mudd_core.run.ranks.other_load import OtherLoad, competing_text, ticks_of_children
 from mudd_core.run.records.events import StepRecord
 from mudd_core.run.report.busy import BusyNotes
 from tiny_run import TinyRun
@@ -66,8 +66,6 @@ def test_a_load_that_leaves_cores_for_all_threads_is_not_named() -> None:
 
 def test_a_step_below_half_of_the_speed_is_named_once() -> None:
     notes = BusyNotes(alone=True)
-    assert notes._load is not None
-    notes._load = type(notes._load)(Path("/nowhere"))  # another load than that of the speed is not measured
 
     def said(step: int, speed: float) -> str:
         return notes.at_step(StepRecord(step, 1, 1.0, 1.0, 1.0, speed, 0.1, 1.0), logged=True, live=True)
@@ -78,25 +76,25 @@ def test_a_step_below_half_of_the_speed_is_named_once() -> None:
     assert said(6, 10.0) == ""
 
 
-def test_other_processes_are_named_after_a_slow_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    notes, load = BusyNotes(alone=True), 0.0
-    monkeypatch.setattr(OtherLoad, "take", lambda meter: load * meter.cores)
+def test_other_processes_are_named_after_a_slow_step() -> None:
+    notes, load = BusyNotes(alone=True), {"others": 0.0}
 
     def said(speed: float) -> str:
-        return notes.at_step(StepRecord(1, 1, 1.0, 1.0, 1.0, speed, 0.1, 1.0), logged=True, live=False)
+        record = StepRecord(1, 1, 1.0, 1.0, 1.0, speed, 0.1, 1.0, load=load)
+        return notes.at_step(record, logged=True, live=False)
 
     assert (said(100.0), said(40.0)) == ("", "slow: below half of the highest speed")
-    load = 1.0
+    load = {"others": float(CORES)}
     assert said(40.0).startswith("busy: other processes take ") and said(40.0) == ""
 
 
 def test_children_and_grandchildren_are_no_other_processes() -> None:
     spin = "while True: pass"
     code = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {spin!r}])"
-    before = _ticks_of_children(os.getpid())
+    before = ticks_of_children(os.getpid())
     child = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
     try:
-        while _ticks_of_children(os.getpid()) < before + os.sysconf("SC_CLK_TCK"):
+        while ticks_of_children(os.getpid()) < before + os.sysconf("SC_CLK_TCK"):
             assert child.poll() is None
     finally:
         os.killpg(child.pid, signal.SIGKILL)

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from mudd_core import _core
 from mudd_core.base.errors import SaveError
+from mudd_core.run.records.phases import Phase, PhaseClock
 
 # The errors of a network file system in an outage: missing file, I/O error, stale handle after a remount.
 LOST = (errno.ENOENT, errno.EIO, errno.ESTALE)
@@ -35,9 +36,14 @@ class LostSource:
         retries: int,
         reopen: Callable[[], None],
         lost: Callable[[int, str, str, int, float], None],
+        phases: PhaseClock | None = None,
     ) -> None:
-        """Store the callbacks. reopen: opens the files again. lost: called with step, place, reason, retry, seconds."""
+        """Store the callbacks. reopen: opens the files again. lost: called with step, place, reason, retry, seconds.
+
+        phases: the clock of the loop; retries are in its phase `data`.
+        """
         self._retries, self._reopen, self._lost = retries, reopen, lost
+        self._phases = phases or PhaseClock()
 
     def reading(self, step: int, read: Callable[[], Result]) -> Result | None:
         """Return the result of `read`; None if a stop was requested meanwhile.
@@ -47,6 +53,10 @@ class LostSource:
         error = self._tried(read)
         if not isinstance(error, OSError):
             return error
+        with self._phases.phase(Phase.DATA):
+            return self._retried(step, read, error)
+
+    def _retried(self, step: int, read: Callable[[], Result], error: OSError) -> Result | None:
         for number in range(1, self._retries + 1):
             seconds = float(2 ** (number - 1))
             place, reason = str(error.filename or "the data"), os.strerror(error.errno or 0)

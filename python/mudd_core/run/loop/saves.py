@@ -19,7 +19,9 @@ from mudd_core.run.loop import data_place
 from mudd_core.run.loop.learning_watch import LearningWatch
 from mudd_core.run.loop.session import Session
 from mudd_core.run.records.facts import bits_facts
+from mudd_core.run.records.phases import Phase
 from mudd_core.run.store.metrics import RecordedValidations
+from mudd_core.run.store.run_store import RunStore
 from mudd_core.run.store.saved_state import reading_state
 
 
@@ -119,6 +121,12 @@ class Saves:
         state.guard.refuse_spoilt()
         if run.store is None or not run.config.train.save:
             return True
+        with run.phases.phase(Phase.SAVE):
+            return self._save(run.store)
+
+    def _save(self, store: RunStore) -> bool:
+        """Do the work of `save`."""
+        run, state = self._run, self._run.state
         begin, guard = time.perf_counter(), state.guard
         anchor = guard.anchor
         if state.save_due():
@@ -127,7 +135,7 @@ class Saves:
         run.ranks.together(lambda: require_finite(parts))
         with run.watch.saving(state.step_done, sum(part.array.nbytes for part in parts)):
             place = data_place.place_of(run.engine.batcher, guard.batch_index(state.step_done))
-            saved = run.store.save(
+            saved = store.save(
                 state.step_done,
                 parts,
                 {**state.state(), **place, **(base.state if (base := run.components.base) else {})},
@@ -136,8 +144,8 @@ class Saves:
             )
         if not saved:
             guard.anchor = anchor
-            assert run.store.save_error is not None
-            run.journal.save_failed(run.store.save_error)
+            assert store.save_error is not None
+            run.journal.save_failed(store.save_error)
             return False
         seconds = time.perf_counter() - begin
         state.saved(seconds)

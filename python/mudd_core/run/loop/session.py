@@ -13,6 +13,7 @@ from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.records.engine import LoopEngine
 from mudd_core.run.records.facts import DATA_FACT
 from mudd_core.run.records.journal import Journal
+from mudd_core.run.records.phases import PhaseClock
 from mudd_core.run.store.run_store import RunStore
 
 
@@ -40,6 +41,7 @@ class Session:
         if store is not None:
             self.need_text(fingerprint)
         self.state = RunState(config, self.components)
+        self.phases = PhaseClock()
         self.watch = Watch(ranks, config.dist.hang_timeout, self.components.ideal_step(config))
 
     def _warn(self) -> None:

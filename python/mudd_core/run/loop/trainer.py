@@ -108,7 +108,7 @@ class Trainer(Hinted):
             self.engine, self._state, self._watch = run.engine, run.state, run.watch
             self.in_use = self.model.in_use
             requests = Requests(ranks, run.store, run.config.train)
-            source = LostSource(run.config.data.retries, run.reopen_rows, run.journal.source_lost)
+            source = LostSource(run.config.data.retries, run.reopen_rows, run.journal.source_lost, run.phases)
             self._updates = Updates(run, source, requests)
             learning = LearningWatch(run.config, lambda: run.components.vocabulary, run.journal.warned)
             self._saves = Saves(run, learning)

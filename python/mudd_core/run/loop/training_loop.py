@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from mudd_core.base.errors import DataEndError
 from mudd_core.checkpoint import final_hash, is_weight
@@ -13,7 +14,9 @@ from mudd_core.run.loop.saves import Saves
 from mudd_core.run.loop.session import Session
 from mudd_core.run.loop.updates import Updates, reads_weights
 from mudd_core.run.loop.validator import Validator
+from mudd_core.run.ranks.load import LoadMeter
 from mudd_core.run.records.events import StepRecord, Summary
+from mudd_core.run.records.phases import Phase
 from mudd_core.run.report.style import logs_step
 from mudd_core.run.report.trace import Trace
 
@@ -43,7 +46,15 @@ class TrainingLoop:
         most: the largest count of updates; None for all that remain. settle: as in Engine.train_step, for a caller that
         reads weights between two updates. Raise SaveError if the last save failed.
         """
+        self._run.phases.start()
+        try:
+            yield from self._records(most, settle=settle)
+        finally:
+            self._run.phases.stop()
+
+    def _records(self, most: int | None, *, settle: bool) -> Iterator[StepRecord]:
         state, self.summary = self._state, None
+        self._load = LoadMeter(alone=self._run.ranks.world == 1)
         self._requests.begin()
         last = None if most is None else state.step_done + most
         self._saves.save_start()
@@ -54,6 +65,8 @@ class TrainingLoop:
             if record is None or record.step > state.step_done:
                 continue
             logged, left = logs_step(self._run.config, record.step), state.clock.seconds_left(record.step)
+            if logged:
+                record = self._timed(record)
             self._run.journal.took_step(record, logged=logged, seconds_left=left)
             state.unlogged = None if logged else record
             if logged:
@@ -63,8 +76,21 @@ class TrainingLoop:
                 with self._trace.span("save"):
                     self._saves.save()
             self._trace.reached(state.step_done)
+            before = self._run.phases.enter(Phase.CALLBACK)
             yield record
+            self._run.phases.enter(before)
         self.summary = self._end(self._requests.decided)
+
+    def _timed(self, record: StepRecord) -> StepRecord:
+        """Return the record of a logged update with the phases and the load since the last entry."""
+        clock, ranks = self._run.phases, self._run.ranks
+        hidden, phases = round(clock.hidden, 6), clock.lap()
+        load = self._load.take()
+        if ranks.world > 1:
+            waits: list[float] = ranks.gathered(phases[Phase.MESSAGES] / max(1e-9, sum(phases.values())))
+            if load:
+                load["least_wait"] = round(min(waits), 4)
+        return replace(record, phases=phases, hidden=hidden, load=load)
 
     def _is_over(self, last: int | None) -> bool:
         """Validate if that is due, and return whether the loop ends at this step. last: the last step of the loop."""
@@ -114,8 +140,8 @@ class TrainingLoop:
             validates=run.components.validates and not run.config.eval.off,
             warnings=tuple(self._learning.warnings),
         )
-        last = None if stopped else state.unlogged
-        run.journal.ended(summary, last)
+        last = None if stopped or state.unlogged is None else self._timed(state.unlogged)
+        run.journal.ended(summary, last, run.phases.lap())
         if last is not None:
             state.unlogged = None
         if run.store is not None:

@@ -26,6 +26,7 @@ from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.records.engine import LoopEngine, StepReport
 from mudd_core.run.records.events import StepRecord
 from mudd_core.run.records.journal import Journal
+from mudd_core.run.records.phases import Phase
 from mudd_core.run.report.style import ForwardSums, forward_style, logs_step, reads_norms
 from mudd_core.run.store.run_store import RunStore
 from mudd_core.run.store.saved_state import reading_state
@@ -169,7 +170,9 @@ class Updates:
         def step() -> StepReport:
             if statistics is not None:
                 statistics.before(self._inputs(number, batch))
-            return run.engine.train_step(number, lr, batch, limits, flags, settle)
+            report = run.engine.train_step(number, lr, batch, limits, flags, settle)
+            run.phases.step_took(run.engine.step_seconds)
+            return report
 
         report = step() if batch is not None else self._source.reading(t + 1, step)
         if report is None:
@@ -193,7 +196,8 @@ class Updates:
         # with slices, each weight has one owner and no copies
         copies = not run.cuts_weights or run.config.mesh.expert > 1
         if copies and compare_due(run.ranks, run.config.dist.compare_every, record.step):
-            compare_weights(run.ranks, run.engine.state_parts(), record.step, cut=run.cuts_weights)
+            with run.phases.phase(Phase.MESSAGES):
+                compare_weights(run.ranks, run.engine.state_parts(), record.step, cut=run.cuts_weights)
         return record
 
     def _inputs(self, number: int, batch: Mapping[str, Array] | None) -> Int32:

@@ -20,6 +20,7 @@ from mudd_core.run.loop.requests import Requests
 from mudd_core.run.loop.saves import Saves
 from mudd_core.run.loop.session import Session
 from mudd_core.run.records.events import BatchSums, Sample, Validation
+from mudd_core.run.records.phases import Phase
 from mudd_core.run.report.sample import write_text
 from mudd_core.run.report.trace import Trace
 
@@ -46,7 +47,7 @@ class Samples:
         if not due:
             return
         try:
-            with self._trace.span("sample"):
+            with self._trace.span("sample"), run.phases.phase(Phase.EVALUATION):
                 sample = self._sample(step)
         except _StoppedError:  # the resumed run generates the sample
             return
@@ -151,6 +152,10 @@ class Validator:
 
         report: called with the sums of each batch.
         """
+        with self._run.phases.phase(Phase.EVALUATION):
+            return self._measured(stop, report)
+
+    def _measured(self, stop: Callable[[], bool], report: Callable[[BatchSums], None]) -> Validation | None:
         run, step = self._run, self._run.state.step_done
         run.engine.settle()
         run.watch.phase("evaluate", step)

@@ -43,11 +43,11 @@ class OtherLoad:
         except (OSError, ValueError, IndexError):
             return None
         a_second = os.sysconf("SC_CLK_TCK")
-        own = sum(os.times()[:4]) + _ticks_of_children(os.getpid()) / a_second
+        own = sum(os.times()[:4]) + ticks_of_children(os.getpid()) / a_second
         return time.monotonic(), ticks / a_second, own
 
 
-def _ticks_of_children(process: int) -> int:
+def ticks_of_children(process: int) -> int:
     """Return the CPU ticks of the running descendants of a process; ended ones are in the times of their parents."""
     ticks = 0
     for file in Path(f"/proc/{process}/task").glob("*/children"):
@@ -55,7 +55,7 @@ def _ticks_of_children(process: int) -> int:
             for child in map(int, file.read_text(encoding="ascii").split()):
                 # The name before the last bracket may contain blanks.
                 row = Path(f"/proc/{child}/stat").read_text(errors="replace").rpartition(")")[2].split()
-                ticks += sum(map(int, row[11:15])) + _ticks_of_children(child)
+                ticks += sum(map(int, row[11:15])) + ticks_of_children(child)
     return ticks
 
 

@@ -79,6 +79,10 @@ class LoopEngine(Evaluator, Protocol):
         sent to all ranks. settle: False if another step follows.
         """
 
+    @property
+    def step_seconds(self) -> Mapping[str, float]:
+        """The seconds of the last step by stage: members of Phase, and HIDDEN (records/phases.py)."""
+
     def weight_squares(self) -> Squares:
         """Return the squares of this rank's weights, summed by blocks."""
 

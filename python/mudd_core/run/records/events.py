@@ -49,6 +49,9 @@ class StepRecord:
     program.
     forward, norms: statistics of the forward pass, and norms of the weights after the update. Both are for the log
     lines of an original program, and empty at other updates.
+    phases: at a logged update, the seconds by phase since the previous entry (records/phases.py). hidden: the seconds
+    in which messages were in transit while this rank computed. load: the use of the machine (ranks/load.py), and
+    of several ranks least_wait: the smallest fraction of the time that a rank spends in messages.
     """
 
     step: int
@@ -66,6 +69,9 @@ class StepRecord:
     statistics: Mapping[str, float] = field(default_factory=dict)
     forward: Mapping[str, float] = field(default_factory=dict)
     norms: Mapping[str, float] = field(default_factory=dict)
+    phases: Mapping[str, float] = field(default_factory=dict)
+    hidden: float = 0.0
+    load: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def perplexity(self) -> float:
@@ -80,13 +86,13 @@ class StepRecord:
     def row(self) -> dict[str, Any]:
         """Return the entry of metrics.jsonl without statistics.
 
-        `skipped` is included only if true, `rewinds` only after one.
+        `skipped` is included only if true, `rewinds` only after one, `hidden` only with messages.
         """
         row = asdict(self)
         row |= row.pop("metrics")
         for name in ("targets", "statistics", "forward", "norms", SAMPLE_ACCURACY):
             row.pop(name, None)
-        rare = {name: row.pop(name) for name in ("skipped", "rewinds")}
+        rare = {name: row.pop(name) for name in ("skipped", "rewinds", "phases", "hidden", "load")}
         return row | {name: value for name, value in rare.items() if value}
 
 

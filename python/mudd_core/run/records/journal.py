@@ -93,8 +93,11 @@ class Listener:
     def save_failed(self, error: Exception) -> None:
         """Handle a failed save; the run continues, and retries at the next save."""
 
-    def ended(self, summary: Summary, last: StepRecord | None) -> None:
-        """Handle the end or the stop of fit(). last: the last update, if it has no log entry yet."""
+    def ended(self, summary: Summary, last: StepRecord | None, tail: Mapping[str, float]) -> None:
+        """Handle the end or the stop of fit(). last: the last update, if it has no log entry yet.
+
+        tail: the seconds by phase since the last entry.
+        """
 
     def finished(self, summary: Summary) -> None:
         """Handle the summary of fit(), after it was written."""

@@ -22,7 +22,7 @@ class BusyNotes:
 
     def at_start(self) -> str:
         """Return a line about the time since this object was made; empty if no other process competes."""
-        text = self._text()
+        text = "" if self._load is None else self._text(self._load.take())
         return f"note: {text}, so that steps may take longer" if text else ""
 
     def at_step(self, record: StepRecord, *, logged: bool, live: bool) -> str:
@@ -31,7 +31,8 @@ class BusyNotes:
             return self._shown
         if not logged or self._load is None:
             return ""
-        text, speed = "" if self._busy else self._text(), record.tokens_per_second
+        others = 0.0 if self._busy else record.load.get("others", 0.0)
+        text, speed = self._text(others), record.tokens_per_second
         slow = "" if self._slow or speed >= _SLOW * self._best else "below half of the highest speed"
         self._best = max(self._best, speed)
         if not (text or slow):
@@ -41,7 +42,5 @@ class BusyNotes:
         self._shown, self._until = f"{'busy' if text else 'slow'}: {note}", time.monotonic() + _SHOWN_SECONDS
         return self._shown
 
-    def _text(self) -> str:
-        if self._load is None:
-            return ""
-        return competing_text(self._load.take(), self._load.cores, _core.num_threads())
+    def _text(self, others: float) -> str:
+        return competing_text(others, self._load.cores if self._load else 0, _core.num_threads())

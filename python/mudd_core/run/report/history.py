@@ -7,11 +7,14 @@ from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
+from mudd_core.run.ranks.load import LOAD
 from mudd_core.run.records.events import StepRecord, Validation, numbers_of
 from mudd_core.run.records.journal import Listener
+from mudd_core.run.records.phases import HIDDEN, PHASES
 from mudd_core.run.store.metric_arrays import Metrics
 from mudd_core.run.store.metrics import Row
 
+_OF_ENTRIES = (PHASES, HIDDEN, LOAD)
 MOST_NUMBERS = 1 << 20  # 8 MB; a longer history drops every second record
 
 
@@ -95,6 +98,8 @@ class History(Listener):
     def _read_earlier(self) -> None:
         if self._earlier is None:
             return
-        rows, self._earlier = list(self._earlier()), None
+        earlier, self._earlier = self._earlier(), None
+        # The updates of this process have no phases, because only log entries have them.
+        rows = [{name: value for name, value in row.items() if name not in _OF_ENTRIES} for row in earlier]
         self._updates.prepend(row for row in rows if "val_loss" not in row)
         self._validations.prepend(row for row in rows if "val_loss" in row)

@@ -92,7 +92,7 @@ class Compliance(Listener):
         if self._log is not None:
             self._log.validated(result)
 
-    def ended(self, summary: Summary, last: StepRecord | None) -> None:
+    def ended(self, summary: Summary, last: StepRecord | None, tail: Mapping[str, float]) -> None:
         if self._log is not None:
             self._log.ended(summary)
             self.closed()

@@ -106,7 +106,9 @@ class Trace:
 
     def _of_step(self, step: int, begin: float, end: float) -> list[JsonObject]:
         """Return the events of a step: the step, the batch before each graph run, the nodes, and the update."""
-        events, last, before = [self._event(f"step {step}", "step", begin, end)], begin, ""
+        whole = self._event(f"step {step}", "step", begin, end)
+        whole["args"] = {name: round(seconds, 9) for name, seconds in self._engine.step_seconds.items()}
+        events, last, before = [whole], begin, ""
         for label, phase, start, stop in self._engine.executor.take_calls():
             if phase == "forward" != before:
                 events.append(self._event("batch", "loop", last, start))

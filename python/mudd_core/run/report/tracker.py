@@ -82,7 +82,7 @@ class Tracker(Listener):
         if self._thread is not None:
             self._send(self._style.eval_tracked(result), result.step)
 
-    def ended(self, summary: Summary, last: StepRecord | None) -> None:
+    def ended(self, summary: Summary, last: StepRecord | None, tail: Mapping[str, float]) -> None:
         if last is not None:
             self.took_step(last, logged=True, seconds_left=0.0)
 

@@ -14,7 +14,7 @@ import sys
 import time
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ from mudd_core.run.records.events import (
 )
 from mudd_core.run.records.journal import Listener
 from mudd_core.run.records.machine import MACHINE, PEAK_MEMORY, machine_facts
+from mudd_core.run.records.phases import PHASES
 from mudd_core.run.store.metrics import Row, read_rows, rows_up_to
 from mudd_core.run.store.run_folder import BOARD, EVENTS, METRICS, SAMPLES, RunFolder
 
@@ -145,7 +146,7 @@ class Lenient(Listener):
         """Return the file or folder of a log, for a message."""
         return f"{self._folder}/{name}"
 
-    def ended(self, summary: Summary, last: StepRecord | None) -> None:
+    def ended(self, summary: Summary, last: StepRecord | None, tail: Mapping[str, float]) -> None:
         if last is not None:
             self.took_step(last, logged=True, seconds_left=0.0)
 
@@ -175,9 +176,9 @@ class Board(Lenient):
         self.log = EventFiles(self._folder.board_folder, step, config.log.flush_every)
 
     def took_step(self, record: StepRecord, *, logged: bool, seconds_left: float) -> None:
-        """Write the metrics of a logged update; statistics keep their names as tags."""
+        """Write the metrics of a logged update, without its times; statistics keep their names as tags."""
         if logged:
-            self._row(record.row(), record.statistics)
+            self._row(replace(record, phases={}, hidden=0.0, load={}).row(), record.statistics)
 
     def validated(self, result: Validation) -> None:
         self._row(result.row(), {})
@@ -280,8 +281,9 @@ class Files(Lenient):
     def saved(self, step: int, seconds: float) -> None:
         self.event(EventName.SAVED, step=step, seconds=seconds, **{PEAK_MEMORY: peak_bytes()})
 
-    def ended(self, summary: Summary, last: StepRecord | None) -> None:
-        super().ended(summary, last)
+    def ended(self, summary: Summary, last: StepRecord | None, tail: Mapping[str, float]) -> None:
+        super().ended(summary, last, tail)
         name = EventName.STOPPED if summary.stopped else EventName.FINISHED
         reason = "train.patience" if summary.out_of_patience else summary.stopped
-        self.event(name, step=summary.step, reason=reason, **{PEAK_MEMORY: peak_bytes()})
+        facts: dict[str, Json] = {PEAK_MEMORY: peak_bytes(), PHASES: dict(tail)}
+        self.event(name, step=summary.step, reason=reason, **facts)

@@ -104,7 +104,7 @@ def _aux_loss_of(row: Row) -> float:
 
 def last_peak_share(folder: RunFolder) -> float | None:
     """Return the fraction of the peak in the last training entry of metrics.jsonl; None if its end has none."""
-    for row in _last_rows(folder):
+    for row in last_rows(folder):
         share = row.get("peak_share")
         if isinstance(share, float) and share > 0:
             return share
@@ -113,14 +113,14 @@ def last_peak_share(folder: RunFolder) -> float | None:
 
 def last_update(folder: RunFolder) -> Row:
     """Return the last entry of an update in the last 64 KiB of metrics.jsonl; empty if there is none."""
-    return next((row for row in _last_rows(folder) if isinstance(row.get("loss"), float)), {})
+    return next((row for row in last_rows(folder) if isinstance(row.get("loss"), float)), {})
 
 
-def _last_rows(folder: RunFolder) -> Iterator[Row]:
-    """Yield the undamaged entries in the last 64 KiB of metrics.jsonl, the newest first."""
+def last_rows(folder: RunFolder, size: int = _TAIL_BYTES) -> Iterator[Row]:
+    """Yield the undamaged entries in the last `size` bytes of metrics.jsonl, the newest first."""
     try:
         with open_binary(folder.metrics_file, links=False) as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+            file.seek(max(0, file.seek(0, os.SEEK_END) - size))
             lines = file.read().split(b"\n")
     except OSError:
         return

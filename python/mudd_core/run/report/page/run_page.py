@@ -36,6 +36,7 @@ from mudd_core.run.report.page.elements import (
 )
 from mudd_core.run.report.page.records import Records, read_records
 from mudd_core.run.report.page.shell import page
+from mudd_core.run.report.page.time_by_phase import time_by_phase
 from mudd_core.run.store.metrics import samples_of
 from mudd_core.run.store.run_folder import RunFolder
 
@@ -167,7 +168,15 @@ def _value(value: bool | int | float | str | None) -> str:
 
 MakeSection: TypeAlias = Callable[[Records], Section | None]
 
-SECTIONS: tuple[MakeSection, ...] = (overview, curves, samples, *FAMILY_SECTIONS, machines, settings)
+SECTIONS: tuple[MakeSection, ...] = (
+    overview,
+    curves,
+    time_by_phase,
+    samples,
+    *FAMILY_SECTIONS,
+    machines,
+    settings,
+)
 
 
 class Status(StrEnum):
