@@ -108,6 +108,7 @@ class Recorder:
         self.stored = stored or {}
         self.sown: dict[str, Value] = {}  # values by their nn.sow name
         self.linears: list[str] = []  # names of the linear layers so far
+        self.parameters: dict[int, str] = {}  # names of the parameters by the number of their value
         self._capture = capture
         self.graph = _core.Graph(
             training=training,
@@ -130,6 +131,7 @@ class Recorder:
         self.store.declare(name, list(shape), **declaration)
         value = Value(self, self.graph.parameter(self.store, name))
         value._is_weight = True
+        self.parameters[value.number] = name
         return value
 
     def adapter(self, name: str) -> Adapters | None:
