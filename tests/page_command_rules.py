@@ -60,6 +60,7 @@ SMALLER = (
     Rule(r".*launch\.py bakeoff", "--seeds=1 --tokens=2048 eval.max_batches=1"),
     Rule(r".*launch\.py profile", "--steps=1 --warmup=1"),
     Rule(r".*launch\.py commbench", "--largest=1048576 --repeats=3"),
+    Rule(r".*launch\.py evaluate", "--limit=2"),
     Rule(r".*launch\.py validate runs/mine --step=500", "--step=2 eval.max_batches=1"),
     Rule(r".*launch\.py validate", "eval.max_batches=1"),
     Rule(r".*launch\.py .*--mode=validation", f"{STEPS}"),
@@ -98,7 +99,7 @@ ELSEWHERE = (
     Rule(r".*--hosts?[ =]|sbatch |srun |kubectl |docker/build_image\.sh|mpirun --hostfile", "hosts"),
     Rule(
         r"python launch\.py clm model\.config_path=mixtral|python -m mlperf_logging|"
-        r"python3 launch\.py (tune |teach |export |chat (SmolLM2|runs/mine( --temperature=0)?$)|"
+        r"python3 launch\.py (tune |teach |export |evaluate FOLDER |chat (SmolLM2|runs/mine( --temperature=0)?$)|"
         r"--config=small\.py data\.path=corpus loss\.teacher)",
         "bucket",
     ),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from mudd_core import data as data
     from mudd_core import interop as interop
+    from mudd_core import lm_eval as lm_eval
     from mudd_core import nn as nn
     from mudd_core import ops as ops
     from mudd_core._core import isa as isa
@@ -116,7 +117,7 @@ _HOME = {
     "set_num_threads": "_core",
     "tune": "cli.tune.python",
 }
-_MODULES = ("data", "interop", "nn", "ops")
+_MODULES = ("data", "interop", "lm_eval", "nn", "ops")
 
 
 __all__ = sorted((*_HOME, *_MODULES))

@@ -31,6 +31,7 @@ EXTRAS = {
     "gcsfs": "cloud",
     "s3fs": "cloud",
     "wandb": "wandb",
+    "lm_eval": "eval",
 }
 
 

@@ -12,7 +12,7 @@ from mudd_core.cli.names import COMMANDS, GROUPS, JOB_OPTIONS, OPTIONS, TOOLS, i
 
 WRITING = 'sample --config=small.py --prompt "def "'
 # The line of another command names these.
-_HIDDEN = ("teach", "sweep", "data show", "data convert", "data inspect", "commbench", "scale")
+_HIDDEN = ("teach", "sweep", "evaluate", "data show", "data convert", "data inspect", "commbench", "scale")
 _OF_SAMPLE = (  # options of sample; validate also has --step
     *("--prompt", "--prompt-file", "--prompt-lines", "--interactive", "--num-samples", "--stop"),
     "--step",

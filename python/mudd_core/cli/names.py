@@ -4,7 +4,7 @@ from __future__ import annotations
 
 COMMANDS = {
     "train": "train, or resume the run in the work directory (the default)",
-    "validate": "print loss and bits per byte of the newest checkpoint on held-out text",
+    "validate": "print loss and bits per byte on held-out text; also: evaluate",
     "sample": "write text with the newest checkpoint",
     "chat": "talk to a run, or to a model in a Hugging Face folder",
     "data": "build the token cache; also: data show, data convert, data inspect",
@@ -21,6 +21,10 @@ TOOLS: dict[str, tuple[str, str]] = {
         "fine-tune a Hugging Face model on conversations; also: teach",
     ),
     "teach": ("mudd_core.tools.teach", "write a teacher's likeliest tokens, from which tune and train learn"),
+    "evaluate": (
+        "mudd_core.tools.evaluate.command",
+        "evaluate a run or folder on tasks of lm-evaluation-harness",
+    ),
     "export": ("mudd_core.tools.export_weights.command", "write a run's weights as a Hugging Face folder"),
     "mup": (
         "mudd_core.tools.mup_checks.command",
@@ -72,7 +76,7 @@ GROUPS = {
         *("train", "tune", "teach", "data", "data show", "data convert", "data inspect"),
         *("preprocess", "bakeoff", "sweep", "mup", "grow"),
     ),
-    "use a model": ("sample", "chat", "validate", "import", "export"),
+    "use a model": ("sample", "chat", "validate", "evaluate", "import", "export"),
     "look inside": ("configs", "report", "compare", "weights"),
     "machines": ("doctor", "profile", "commbench", "scale", "completion"),
 }

@@ -132,7 +132,7 @@ _NOTES = {
 COMMANDS = {
     **dict.fromkeys(("pretrain", "pretraining", "fit", "continue", "run"), "train"),
     **dict.fromkeys(("finetune", "fine-tune", "fine_tune", "finetuning", "sft", "lora"), "tune"),
-    **dict.fromkeys(("evaluate", "evaluation", "test", "score", "perplexity"), "validate"),
+    **dict.fromkeys(("evaluation", "test", "score", "perplexity"), "validate"),
     **dict.fromkeys(("infer", "inference", "predict", "complete", "write"), "sample"),
     **dict.fromkeys(("talk", "converse", "repl"), "chat"),
     **dict.fromkeys(("plot", "show", "tensorboard", "log", "logs", "status", "view"), "report"),

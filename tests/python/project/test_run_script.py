@@ -118,7 +118,7 @@ def test_a_terminal_shows_the_progress_in_one_line(tmp_path: Path) -> None:
 def test_setup_knows_its_extras() -> None:
     done = call("setup", "sedes")
     assert done.returncode == 2
-    assert "expected extras of seeds, hub, cloud and wandb, got sedes" in done.stderr
+    assert "expected extras of seeds, hub, cloud, wandb and eval, got sedes" in done.stderr
 
 
 def imported(file: Path, seen: set[Path]) -> set[str]:

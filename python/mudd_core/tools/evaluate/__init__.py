@@ -1,0 +1,1 @@
+"""The command `evaluate`: benchmarks of lm-evaluation-harness on a run or a model folder."""
