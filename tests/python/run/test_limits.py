@@ -178,6 +178,16 @@ def test_no_sentence_where_nothing_limits(tmp_path: Path) -> None:
     assert "Where the time goes" not in run_page(records_of(old))
 
 
+@pytest.mark.parametrize("phase", Phase)
+def test_a_run_that_is_in_one_phase_all_the_time(phase: Phase, tmp_path: Path) -> None:
+    rows = [
+        update(step, phases={phase: 10.0}, load={**LOAD, "workers": 1.0, "allowed": 8}) for step in (1, 2, 3)
+    ]
+    folder = write_run(tmp_path / "run", rows)
+    found = limit_of(folder, load_config("tiny.py"))
+    assert ": 100 % of the time " in found or phase in (Phase.FORWARD, Phase.BACKWARD)
+
+
 @pytest.mark.parametrize("wrong", ["x", None, [], 1e300, float("nan"), {"data": {}}, True])
 def test_wrong_values_in_a_log_are_no_time(wrong: Any, tmp_path: Path) -> None:
     rows = [update(step, phases={"data": wrong}, load=wrong, hidden=wrong) for step in (1, 2, 3)]

@@ -55,7 +55,7 @@ def _data(use: TimeUse, config: Config) -> Iterator[Limit]:
     workers, working = max(1, config.data.workers), use.load.get("workers", 0.0)
     if working >= 0.5 * workers * fraction:
         free = use.load.get("allowed", 0.0) - use.load.get("threads", 0.0) - use.load.get("others", 0.0)
-        more = max(2 * workers, math.ceil(workers / (1 - fraction)))
+        more = max(2 * workers, math.ceil(workers * (1 + _per_rest(fraction))))
         help_ = (
             f"data.workers={more}" if free >= workers + 1 else "data.cache=full tokenizes before the training"
         )
@@ -142,9 +142,7 @@ def _batch(use: TimeUse, config: Config) -> Iterator[Limit]:
     often = config.train.log_every < _OFTEN  # then log entries may be the cause
     fraction = use.fraction(Phase.UPDATE) if often else use.fraction(Phase.UPDATE, Phase.LOG)
     if fraction >= _LEAST_BATCH:
-        size = config.train.batch_size * 2 ** math.ceil(
-            math.log2(fraction / (1 - fraction) * (1 / _LEAST - 1))
-        )
+        size = config.train.batch_size * 2 ** math.ceil(math.log2(_per_rest(fraction) * (1 / _LEAST - 1)))
         size = max(size, 2 * config.train.batch_size)
         yield Limit(
             "batch", fraction, f"goes to the update and its loop, whatever the batch; train.batch_size={size}"
@@ -211,8 +209,13 @@ def _cores(use: TimeUse, config: Config) -> Iterator[Limit]:
 
 def _times(fraction: float) -> int:
     """Return the factor of an interval after which its work takes the fraction _WANTED of the time."""
-    work = fraction / max(1e-9, 1 - fraction)
-    return max(2, math.ceil(work * (1 - _WANTED) / _WANTED))
+    return max(2, math.ceil(_per_rest(fraction) * (1 - _WANTED) / _WANTED))
+
+
+def _per_rest(fraction: float) -> float:
+    """Return the ratio of a part of the time to the rest, at most 99."""
+    part = min(0.99, fraction)
+    return part / (1 - part)
 
 
 _CAUSES: tuple[Callable[[TimeUse, Config], Iterator[Limit]], ...] = (
