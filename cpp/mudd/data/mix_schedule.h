@@ -1,9 +1,10 @@
 // The sources of a weighted mixture, by sample index.
 //
 // Source k of m has the integer weight w_k, and the weights add up to W. The j-th sample of source k (from 1) has
-// a window of sample indices of its phase (from 0):
-//   floor((j - 1) W / w_k)  to  ceil(j W / w_k) - 1
-// If every sample is in its window, the count of k after any n samples is floor(n w_k / W) or ceil(n w_k / W): it
+// a window of sample indices of its phase (from 0). It starts at floor((j - 1) W / w_k) and ends at ceil(j W /
+// w_k) - 1.
+//
+// If every sample is in its window, the count of k after any n samples is floor(n w_k / W) or ceil(n w_k / W). It
 // differs from n w_k / W by less than one. The next sample belongs to the source whose open window ends first, and
 // of equal ones to the first listed. With windows of this form, this rule never misses an end (S. Baruah, N.
 // Cohen, C. Plaxton, D. Varvel, "Proportionate progress", Algorithmica 15, 1996, for one resource).

@@ -8,6 +8,7 @@ from pathlib import Path
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config, find_config
 from mudd_core.config.fields import FieldInfo
+from mudd_core.config.mix import parse_weights
 from mudd_core.config.overrides import parse_value
 from mudd_core.config.tune import last_blocks
 from mudd_core.run.store.saved_run import run_and_step
@@ -84,6 +85,19 @@ def _text_path(theirs: str, value: str) -> str | None:
     return value if value and Path(value).exists() else None
 
 
+def _weights(theirs: str, value: str) -> str | None:
+    """Return weights that are written as in data.mix."""
+    try:
+        parse_weights(value)
+    except ValueError:
+        return None
+    return value
+
+
+def _until(theirs: str, value: str) -> str | None:
+    return value.lower().removesuffix("_exhausted")
+
+
 _FIELDS: dict[str, Callable[[str, str], str | None]] = {
     "train.precision": _precision,
     "optim.schedule": _schedule,
@@ -93,6 +107,8 @@ _FIELDS: dict[str, Callable[[str, str], str | None]] = {
     "lora.targets": _layers,
     "train.recompute": _switch,
     "train.patience": _patience,
+    "data.mix": _weights,
+    "data.mix_until": _until,
     "data.path": _text_path,
     "data.eval_path": _text_path,
 }

@@ -51,6 +51,10 @@ _SETTINGS = {
     "data.path": "data data_dir data_path dataset_path train_file train_data grain_train_files "
     "text text_file file files corpus data_files",
     "data.eval_path": "validation_file val_file eval_file grain_eval_files",
+    "data.mix": "data_mix mix mixture mix_weights train_data_weights data_weights dataset_weights train_data_paths "
+    "probabilities sampling_probabilities interleave_probs dataset_mixer data_blend blend train_data_path "
+    "grain_train_mixture_config_path",
+    "data.mix_until": "stopping_strategy mix_strategy",
     "data.vocab_size": "vocab vocabulary n_vocab",
     "data.dataset": "dataset_name dataset dataset_id",
     "data.dataset_config": "dataset_config_name",
@@ -114,6 +118,12 @@ _NOTES = {
     "data.path is read as it is": "streaming",
     "the command tune packs examples into sequences": "packing sample_packing",
     "frozen weights keep the type of their files": "load_in_4bit load_in_8bit",
+    "type data.mix=web:0.7,code:0.3 data.sources.web.path=FILES data.sources.code.path=FILES": "data_mix mix mixture "
+    "mix_weights train_data_weights data_weights dataset_weights train_data_paths probabilities "
+    "sampling_probabilities interleave_probs dataset_mixer data_blend blend train_data_path "
+    "grain_train_mixture_config_path",
+    "type data.mix_until=first for first_exhausted, data.mix_until=all for all_exhausted": "stopping_strategy "
+    "mix_strategy",
     "a tokenizer.json needs no such option": "use_fast_tokenizer trust_remote_code",
     "a config defines the model; the command import reads weights": "model_name_or_path",
     "type --ranks=N, and --hosts=A,B for several machines": "nnodes node_rank local_rank master_addr master_port "

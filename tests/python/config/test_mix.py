@@ -111,3 +111,13 @@ def test_pairs_do_not_mix() -> None:
     words = ["loss.kind=orpo", "data.pipeline=chat", "train.logical_shards=1"]
     with pytest.raises(UserError, match="expected one source for loss"):
         mixed(*words)
+
+
+@pytest.mark.parametrize("name", ["train_data_weights", "dataset_mixer", "probabilities", "data_blend"])
+def test_names_of_other_programs_are_answered_with_the_line_to_type(name: str) -> None:
+    with pytest.raises(
+        UserError, match=r"did you mean 'data.mix'\?; type data.mix=web:0.7,code:0.3 data.sources"
+    ):
+        load_config("tiny.py", [f"{name}=x"])
+    with pytest.raises(UserError, match="=first for first_exhausted"):
+        load_config("tiny.py", ["stopping_strategy=first_exhausted"])

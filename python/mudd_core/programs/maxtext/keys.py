@@ -9,6 +9,7 @@ from mudd_core.config.values import whole
 from mudd_core.programs.maxtext.keys_model import MODEL
 from mudd_core.programs.maxtext.keys_noted import NOTED
 from mudd_core.programs.maxtext.keys_training import TRAINING
+from mudd_core.programs.maxtext.mixture import is_mixture, mixture_fields
 from mudd_core.programs.mesh_sizes import AXES, REFUSED_AXES, axis_key, maxtext_note, of_maxtext, without
 from mudd_core.programs.row import WORKDIR, Row, Value, Values, mapped, noted, refused
 
@@ -50,13 +51,26 @@ def _pipeline(values: Values) -> str:
     return _PIPELINES.get(kind, kind)
 
 
-def _path(values: Values) -> dict[str, Scalar]:
+def _files(values: Values) -> str:
+    """Return the training files, as typed; empty without them."""
     grain, folder = (str(values[name] or "") for name in ("grain_train_files", "dataset_path"))
     first, second = (grain, folder) if values["dataset_type"] == "grain" else (folder, grain)
-    if not first and not second and _pipeline(values) != "synthetic":
+    return first or second
+
+
+def _path(values: Values) -> dict[str, Scalar]:
+    files = _files(values)
+    if not files and _pipeline(values) != "synthetic":
         name = "grain_train_files" if values["dataset_type"] == "grain" else "dataset_path"
         raise ValueError(f"expected {name}=FILES for dataset_type={values['dataset_type']}, got none")
-    return {"data.path": first or second}
+    if not is_mixture(files):
+        return {"data.path": files, "data.mix": "", "data.sources": "", "data.mix_until": "steps"}
+    return {"data.path": "", **mixture_fields(files, str(values["grain_eval_files"] or ""), _passes(values))}
+
+
+def _eval_path(values: Values) -> dict[str, Scalar]:
+    files = str(values["grain_eval_files"] or "")
+    return {"data.eval_path": "" if is_mixture(_files(values)) else files}
 
 
 def _eval_match(values: Values) -> dict[str, Scalar]:
@@ -79,9 +93,13 @@ def as_whole(value: Value) -> int:
     return whole("", int(value) if isinstance(value, bool) else value, strings=False)
 
 
+def _passes(values: Values) -> int:
+    return 0 if values["dataset_type"] == "synthetic" else as_whole(values["epoch"])
+
+
 def _epochs(values: Values) -> dict[str, Scalar]:
-    passes = 0 if values["dataset_type"] == "synthetic" else as_whole(values["epoch"])
-    return {"data.epochs": passes, "train.to_data_end": passes > 0}
+    passes = _passes(values)
+    return {"data.epochs": 0 if is_mixture(_files(values)) else passes, "train.to_data_end": passes > 0}
 
 
 def _groups(values: Values) -> dict[str, Scalar]:
@@ -152,12 +170,13 @@ _RUN = (
     ),
 )
 
+_FILES = ("data.path", "data.mix", "data.sources", "data.mix_until")
 _DATA = (
     mapped(
         NAME,
         "dataset_path",
         "",
-        "data.path",
+        *_FILES,
         text="training files; with dataset_type=grain, only if grain_train_files is empty",
         convert=_path,
     ),
@@ -165,11 +184,12 @@ _DATA = (
         NAME,
         "grain_train_files",
         "",
-        "data.path",
-        text="training files of dataset_type=grain; for other types, only if dataset_path is empty",
+        *_FILES,
+        text="training files of dataset_type=grain; for other types, only if dataset_path is empty; "
+        "FILES,WEIGHT;FILES,WEIGHT is a mixture",
         convert=_path,
     ),
-    mapped(NAME, "grain_eval_files", "", "data.eval_path"),
+    mapped(NAME, "grain_eval_files", "", "data.eval_path", convert=_eval_path),
     mapped(
         NAME,
         "eval_split",
