@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from launched import called, launched
-from mixture_cases import files_of, write_sources
+from mixture_cases import WORDS, files_of, write_sources
 from places import HELPERS, ROOT
 
 MIX = "data.mix=web:0.7,code:0.2,own:0.1"
@@ -71,6 +71,22 @@ def test_a_stopped_and_a_killed_run_have_the_same_hash(folder: Path, whole: str)
     done = launched(folder, *words)
     assert done.returncode == 0, done.stderr
     assert hash_of(folder, "killed") == whole
+
+
+def test_a_stream_that_is_stopped_has_the_hash_of_the_caches(folder: Path) -> None:
+    words = ["data.pipeline=pack", "train.steps=30"]
+    for name in WORDS:
+        lines = [json.dumps({"text": file.read_text()}) for file in sorted((folder / name).glob("*.txt"))]
+        for split, part in (("train", lines[5:]), ("valid", lines[:5])):
+            (folder / f"{name}-{split}.jsonl").write_text("\n".join(part) + "\n")
+        words += [f"data.sources.{name}.path={folder / f'{name}-train.jsonl'}"]
+        words += [f"data.sources.{name}.eval_path={folder / f'{name}-valid.jsonl'}"]
+    for name, more in (("streamed", ["data.cache=stream", "train.stop_at=11"]), ("cached", [])):
+        own = [*words_of(folder, name, *words), f"data.cache_dir={folder / name}"]
+        code = called(folder, *own, *more).returncode
+        assert code == (75 if more else 0)
+        assert not more or called(folder, *own, more[0]).returncode == 0
+    assert hash_of(folder, "streamed") == hash_of(folder, "cached")
 
 
 def test_only_phases_after_the_saved_step_change_on_a_resume(folder: Path) -> None:
