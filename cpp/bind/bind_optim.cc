@@ -35,6 +35,7 @@ void bind_optim(py::module_& m) {
       .def_readonly("help", &OptimizerSpec::help)
       .def_readonly("aliases", &OptimizerSpec::aliases)
       .def_readonly("moments", &OptimizerSpec::moments)
+      .def_readonly("narrow_second", &OptimizerSpec::narrow_second, "The second moment may be stored in bf16.")
       .def_readonly("whole_matrices", &OptimizerSpec::whole_matrices)
       .def_property_readonly(
           "takes", [](const OptimizerSpec& s) { return names_of(s.takes); },

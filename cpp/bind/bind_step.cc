@@ -147,16 +147,18 @@ void bind_step(py::module_& m) {
       .def_readonly("flags", &StepReport::flags, "The flags of all ranks together.");
   bind::Class<UpdateGroup>(m, "UpdateGroup", "An optimizer and the names that it updates; none: all others.")
       .def(py::init([](std::string optimizer, OptionValues settings, const std::string& moment,
-                       double weight_decay, std::vector<std::string> parameters) {
-             const OptimizerSettings checked(optimizer_spec(optimizer), settings, bind::parse_dtype(moment));
+                       const std::string& second, double weight_decay, std::vector<std::string> parameters) {
+             const OptimizerSettings checked(optimizer_spec(optimizer), settings, bind::parse_dtype(moment),
+                                             bind::parse_dtype(second));
              return std::make_unique<UpdateGroup>(UpdateGroup{.optimizer = std::move(optimizer),
                                                               .settings = std::move(settings),
                                                               .moment = checked.moment(),
+                                                              .second = checked.second(),
                                                               .weight_decay = weight_decay,
                                                               .parameters = std::move(parameters)});
            }),
            py::kw_only(), py::arg("optimizer"), py::arg("settings") = OptionValues{},
-           py::arg("moment") = "float32", py::arg("weight_decay"),
+           py::arg("moment") = "float32", py::arg("second") = "float32", py::arg("weight_decay"),
            py::arg("parameters") = std::vector<std::string>{},
            "settings: by the names in optimizer_specs(); missing ones have defaults.");
   bind::Class<TrainStep>(m, "TrainStep", "All micro-batches, clip, update and repacking in one call.")

@@ -679,6 +679,11 @@ class OptimizerSpec:
     def name(self) -> str:
         ...
     @property
+    def narrow_second(self) -> bool:
+        """
+        The second moment may be stored in bf16.
+        """
+    @property
     def rest(self) -> str:
         """
         The optimizer of all other parameters then.
@@ -739,7 +744,7 @@ class UpdateGroup:
     """
     An optimizer and the names that it updates; none: all others.
     """
-    def __init__(self, *, optimizer: str, settings: collections.abc.Mapping[str, bool | int | float | str] = {}, moment: str = 'float32', weight_decay: float, parameters: collections.abc.Sequence[str] = []) -> None:
+    def __init__(self, *, optimizer: str, settings: collections.abc.Mapping[str, bool | int | float | str] = {}, moment: str = 'float32', second: str = 'float32', weight_decay: float, parameters: collections.abc.Sequence[str] = []) -> None:
         """
         settings: by the names in optimizer_specs(); missing ones have defaults.
         """

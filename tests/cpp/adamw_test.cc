@@ -1,6 +1,9 @@
 // levels: adamw rows against the double reference over many steps; sweeps, packs, threads bit-equal.
 #include "mudd/optim/adamw/adamw.h"
 
+#include <cmath>
+#include <cstring>
+
 #include "compare.h"
 #include "make_elementwise.h"
 #include "mudd/base/check.h"
@@ -67,7 +70,7 @@ TEST_CASE("adamw rows follow the double reference for 20 updates on every edge o
           std::vector<double> g(s.w.size());
           for (size_t i = 0; i < g.size(); ++i) g[i] = (s.g0[i] + (uses == 2 ? double(s.g1[i]) : 0)) * kScale;
           UpdateParameter p = s.parameter(uses);
-          row.kernels->update(n, p.w, static_cast<float*>(p.m), p.v, p.grads, uses,
+          row.kernels->update(n, p.w, static_cast<float*>(p.m), static_cast<float*>(p.v), p.grads, uses,
                               optimizer()->factors(p, t, kScale));
           reference::adamw(n, w.data(), m.data(), v.data(), g.data(), kLr, kBeta1, kBeta2, kEps, kDecay, t);
           s.g0 = numbers(static_cast<uint64_t>(100 + t), n);
@@ -76,6 +79,59 @@ TEST_CASE("adamw rows follow the double reference for 20 updates on every edge o
         CHECK(distance(s.m, m, s.m.size()) <= tolerance("adamw.moments"));
         CHECK(distance(s.v, v, s.v.size()) <= tolerance("adamw.moments"));
       }
+  });
+}
+
+TEST_CASE("a bf16 second moment has the bits after the offset of the update, which uses it unrounded") {
+  for_each_row(optimizer_spec("adamw").rows, [](const auto& row) {
+    for (int64_t n : {1, 7, 8, 9, 16, 17, 33}) {
+      const auto size = static_cast<size_t>(n);
+      std::vector<float> w = numbers(1, n), w16 = w, m(size), m16 = m, v(size);
+      std::vector<bf16> v16(size), narrow(size), both(size);
+      std::vector<float> w_both = w;
+      for (int64_t t = 1; t <= 6; ++t) {
+        const std::vector<float> g = numbers(static_cast<uint64_t>(t) + 10, n);
+        const float* grads[] = {g.data()};
+        UpdateParameter p;
+        p.lr = kLr, p.decay = kDecay, p.eps = kEps;
+        const UpdateFactors f = optimizer()->factors(p, t, kScale);
+        CHECK(f.offset == 40503 * t % 65536);
+        row.kernels->update(n, w.data(), m.data(), v.data(), grads, 1, f);
+        CHECK(row.kernels->update_second(n, w16.data(), m16.data(), v16.data(), grads, 1, f));
+        row.kernels->update_both(n, w_both.data(), narrow.data(), both.data(), grads, 1, f);
+        CHECK(w == w16);
+        CHECK(m == m16);
+        for (size_t i = 0; i < size; ++i) {
+          uint32_t bits;
+          std::memcpy(&bits, &v[i], 4);
+          bits = (bits + static_cast<uint32_t>(f.offset)) & 0xffff0000u;
+          CHECK(v16[i].bits == bits >> 16);
+          CHECK(both[i].bits == bits >> 16);
+          std::memcpy(&v[i], &bits, 4);  // the next update starts from the stored value
+        }
+      }
+    }
+  });
+}
+
+TEST_CASE("a bf16 second moment follows the mean of squares where rounding to nearest would stay") {
+  for_each_row(optimizer_spec("adamw").rows, [](const auto& row) {
+    const auto slow = make_elementwise("adamw", {{"beta2", 0.999}});
+    std::vector<float> w(9), m(9);
+    std::vector<bf16> v(9);
+    double exact = 0;
+    for (int64_t t = 1; t <= 6000; ++t) {
+      const float g0 = t <= 3000 ? 1.0f : 0.8f;
+      const std::vector<float> g(9, g0);
+      const float* grads[] = {g.data()};
+      row.kernels->update_second(9, w.data(), m.data(), v.data(), grads, 1, slow->factors({}, t, 1));
+      exact = 0.999 * exact + 0.001 * double(g0) * g0;
+      if (t < 100) continue;
+      const uint32_t bits = uint32_t{v[8].bits} << 16;
+      float got;
+      std::memcpy(&got, &bits, 4);
+      CHECK(std::fabs(got - exact) <= 0x1p-6 * exact);  // two ulps of bf16
+    }
   });
 }
 

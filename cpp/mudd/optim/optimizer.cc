@@ -2,9 +2,10 @@
 
 namespace mudd {
 
-std::unique_ptr<Optimizer> make_optimizer(const std::string& name, const OptionValues& settings, DType moment) {
+std::unique_ptr<Optimizer> make_optimizer(const std::string& name, const OptionValues& settings, DType moment,
+                                          DType second) {
   const OptimizerSpec& spec = optimizer_spec(name);
-  return spec.make(OptimizerSettings(spec, settings, moment));
+  return spec.make(OptimizerSettings(spec, settings, moment, second));
 }
 
 }  // namespace mudd

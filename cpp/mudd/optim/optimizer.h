@@ -31,7 +31,7 @@ struct UpdateParameter {
   int64_t grad_begin = 0;                            // of this part in the tables of grad_rows, in elements
   int n_grads = 0;
   void* m = nullptr;                  // first moment, of type Optimizer::moment()
-  float* v = nullptr;                 // second moment, or null
+  void* v = nullptr;                  // second moment, of type Optimizer::second(), or null
   void* packed_plain = nullptr;       // panels of W (see gemm.h), refreshed from the new w, or null
   void* packed_transposed = nullptr;  // panels of W^T
   DType packed = DType::f32;          // compute type that the panels are for
@@ -48,6 +48,7 @@ class Optimizer {
   virtual ~Optimizer() = default;
   const OptimizerSpec& spec() const { return settings_.spec(); }
   DType moment() const { return settings_.moment(); }
+  DType second() const { return settings_.second(); }
   // Return the scratch size of update for these matrices.
   virtual int64_t scratch_bytes(std::span<const UpdateParameter>) const { return 0; }
   // Run update n (from 1) of every matrix, its moments and its packed copies; grad_scale: the factor of the
@@ -66,8 +67,8 @@ std::unique_ptr<Optimizer> make(const OptimizerSettings& settings) {
   return std::make_unique<T>(settings);
 }
 
-// Create the optimizer of this name or alias. moment: the type of the first moment.
+// Create the optimizer of this name or alias. moment, second: the types of the first and the second moment.
 std::unique_ptr<Optimizer> make_optimizer(const std::string& name, const OptionValues& settings = {},
-                                          DType moment = DType::f32);
+                                          DType moment = DType::f32, DType second = DType::f32);
 
 }  // namespace mudd

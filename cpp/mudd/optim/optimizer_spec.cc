@@ -22,11 +22,14 @@ bool OptimizerSpec::can_take(const Parameter& parameter) const {
   return takes.empty() || (std::ranges::find(takes, parameter.role) != takes.end() && parameter.shape.size() >= 2);
 }
 
-OptimizerSettings::OptimizerSettings(const OptimizerSpec& spec, const OptionValues& given, DType moment)
-    : spec_(spec), moment_(moment) {
+OptimizerSettings::OptimizerSettings(const OptimizerSpec& spec, const OptionValues& given, DType moment,
+                                     DType second)
+    : spec_(spec), moment_(moment), second_(second) {
   const char* where = spec.name.c_str();
   check(moment == DType::f32 || moment == DType::bf16, where, "moment: expected float32 or bfloat16, got ",
         name_of(moment));
+  check(second == DType::f32 || (second == DType::bf16 && (spec.narrow_second || spec.moments < 2)), where,
+        "second: expected float32", spec.narrow_second ? " or bfloat16" : "", ", got ", name_of(second));
   values_ = option::checked(where, spec.settings, given);
   for (const Setting& setting : spec.settings) values_.try_emplace(setting.name, setting.fallback);
 }

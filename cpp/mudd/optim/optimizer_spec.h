@@ -33,7 +33,8 @@ struct OptimizerSpec {
   std::string name;
   std::string help;  // one clause
   std::vector<std::string> aliases = {};
-  int moments = 1;               // 2: with a second one in fp32
+  int moments = 1;               // 2: with a second one
+  bool narrow_second = false;    // the second one may be stored in bf16
   bool whole_matrices = false;   // it needs all of a matrix at once; otherwise processes may update parts of it
   std::vector<Role> takes = {};  // matrices of these roles; empty: every parameter
   std::vector<Role> by_default = {};  // the ones among them that optim.name=<name> updates with it
@@ -49,11 +50,14 @@ struct OptimizerSpec {
 // The settings of one optimizer: the checked values, and defaults for all others.
 class OptimizerSettings {
  public:
-  // moment: the type of the first moment, f32 or bf16. Error for a name or value that the spec does not allow.
-  explicit OptimizerSettings(const OptimizerSpec& spec, const OptionValues& given = {}, DType moment = DType::f32);
+  // moment, second: the types of the first and the second moment, f32 or bf16. Error for a name, value or type
+  // that the spec does not allow.
+  explicit OptimizerSettings(const OptimizerSpec& spec, const OptionValues& given = {}, DType moment = DType::f32,
+                             DType second = DType::f32);
 
   const OptimizerSpec& spec() const { return spec_; }
   DType moment() const { return moment_; }
+  DType second() const { return second_; }
   double number(const std::string& name) const { return std::get<double>(values_.at(name)); }
   int64_t whole(const std::string& name) const { return std::get<int64_t>(values_.at(name)); }
   bool flag(const std::string& name) const { return std::get<bool>(values_.at(name)); }
@@ -61,7 +65,7 @@ class OptimizerSettings {
 
  private:
   const OptimizerSpec& spec_;
-  DType moment_;
+  DType moment_, second_;
   OptionValues values_;
 };
 

@@ -36,5 +36,8 @@ class FiniteCheck {
 // Return a moment as it is stored: bf16 rounds the largest floats to infinity.
 inline Vec as_stored(const float*, Vec v) { return v; }
 inline Vec as_stored(const bf16*, Vec v) { return round_bf16(v); }
+// The same of a second moment: bf16 cuts it after an offset of the update.
+inline Vec second_as_stored(const float*, Vec v, int32_t) { return v; }
+inline Vec second_as_stored(const bf16*, Vec v, int32_t offset) { return cut_bf16(v, offset); }
 
 }  // namespace mudd::MUDD_ISA

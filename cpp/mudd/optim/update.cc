@@ -35,22 +35,36 @@ struct Cut {
 
 constexpr int64_t kCopied = 4096;  // elements at a time of a gradient with a row list
 
+// The types of the moments.
+struct StateTypes {
+  DType first, second;
+};
+
 // Update elements [at, at + n), n at most kCopied for a gradient with a row list. Return true if all are
 // finite.
-bool update_piece(const UpdateKernels& kernels, DType moment, const UpdateParameter& p, int64_t at, int64_t n) {
+bool update_piece(const UpdateKernels& kernels, StateTypes types, const UpdateParameter& p, int64_t at,
+                  int64_t n) {
   const float* grads[kMaxGradientUses] = {};
   float copies[kMaxGradientUses][kCopied];
   for (int i = 0; i < p.n_grads; ++i) {
     if (p.grad_rows[i]) p.grad_rows[i]->copy(p.grad_begin + at, n, copies[i]);
     grads[i] = p.grad_rows[i] ? copies[i] : p.grads[i] + at;
   }
-  float* v = p.v ? p.v + at : nullptr;
-  if (moment == DType::bf16)
-    return kernels.update_bf16(n, p.w + at, static_cast<bf16*>(p.m) + at, v, grads, p.n_grads, p.factors);
-  return kernels.update(n, p.w + at, static_cast<float*>(p.m) + at, v, grads, p.n_grads, p.factors);
+  const bool narrow = types.first == DType::bf16;
+  float *w = p.w + at, *m = static_cast<float*>(p.m) + (narrow ? 0 : at);
+  bf16* m16 = static_cast<bf16*>(p.m) + (narrow ? at : 0);
+  if (p.v && types.second == DType::bf16) {
+    bf16* v = static_cast<bf16*>(p.v) + at;
+    if (narrow) return kernels.update_both(n, w, m16, v, grads, p.n_grads, p.factors);
+    return kernels.update_second(n, w, m, v, grads, p.n_grads, p.factors);
+  }
+  float* v = p.v ? static_cast<float*>(p.v) + at : nullptr;
+  if (narrow) return kernels.update_bf16(n, w, m16, v, grads, p.n_grads, p.factors);
+  return kernels.update(n, w, m, v, grads, p.n_grads, p.factors);
 }
 
-bool run_task(const UpdateKernels& kernels, DType moment, const UpdateParameter& p, const Cut& cut, int64_t task) {
+bool run_task(const UpdateKernels& kernels, StateTypes types, const UpdateParameter& p, const Cut& cut,
+              int64_t task) {
   const int64_t r = task / cut.across * cut.block_rows, c = task % cut.across * cut.block_cols;
   const int64_t r_end = std::min(r + cut.block_rows, cut.rows), c_end = std::min(c + cut.block_cols, cut.cols);
   const bool by_rows = std::any_of(p.grad_rows, p.grad_rows + p.n_grads, [](const auto* rows) { return rows; });
@@ -58,7 +72,7 @@ bool run_task(const UpdateKernels& kernels, DType moment, const UpdateParameter&
   bool finite = true;
   for (int64_t row = r; row < r_end; ++row)
     for (int64_t column = c; column < c_end; column += step)
-      finite &= update_piece(kernels, moment, p, row * cut.cols + column, std::min(step, c_end - column));
+      finite &= update_piece(kernels, types, p, row * cut.cols + column, std::min(step, c_end - column));
   repack(p, r, r_end, c, c_end);
   return finite;
 }
@@ -89,7 +103,7 @@ bool Elementwise::update(std::span<UpdateParameter> parameters, int64_t n, doubl
     const auto after = std::upper_bound(parameters.begin(), parameters.end(), task,
                                         [](int64_t t, const UpdateParameter& p) { return t < p.first_task; });
     const UpdateParameter& p = *(after - 1);  // an empty parameter has no task and shares first_task with the next
-    if (!run_task(kernels_, moment(), p, Cut(p), task - p.first_task))
+    if (!run_task(kernels_, {moment(), second()}, p, Cut(p), task - p.first_task))
       finite.store(false, std::memory_order_relaxed);
   });
   return finite.load();

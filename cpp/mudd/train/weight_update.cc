@@ -61,12 +61,13 @@ void WeightUpdate::make_groups() {
   const ParamStore& store = executor_.store();
   check(!options_.groups.empty(), "train_step", "groups: expected at least one");
   moment_ = options_.groups.front().moment;
+  second_ = options_.groups.front().second;
   for (const UpdateGroup& g : options_.groups) {
-    check(g.moment == moment_, "train_step", "groups: expected first moments of one type");
+    check(g.moment == moment_ && g.second == second_, "train_step", "groups: expected moments of the same types");
     for (const std::string& name : g.parameters)
       check(store.parameters().find(name) >= 0, "train_step", "groups: there is no parameter '", name, "'");
-    groups_.push_back(
-        {.optimizer = make_optimizer(g.optimizer, g.settings, g.moment), .weight_decay = g.weight_decay});
+    groups_.push_back({.optimizer = make_optimizer(g.optimizer, g.settings, g.moment, g.second),
+                       .weight_decay = g.weight_decay});
   }
   const GroupSearch group_of_name(options_.groups);
   for (int i = 0; i < store.parameters().count(); ++i) {
@@ -87,7 +88,7 @@ void WeightUpdate::book_moments(const GradientSync& sync) {
   moments_ = options_.moment_planes;
   const bool fresh = moments_.empty();
   for (size_t k = 0; k < kMaxMoments && !members[k].empty(); ++k) {
-    const DType type = k == 0 ? moment_ : DType::f32;
+    const DType type = k == 0 ? moment_ : second_;
     if (fresh) moments_.push_back(store.planes().add(type, members[k]));
     check(k < moments_.size() && moments_[k] >= 1 && moments_[k] < store.planes().count() &&
               store.planes().dtype(moments_[k]) == type,
@@ -125,7 +126,7 @@ void WeightUpdate::add_matrix(const GradientSync& sync, const Part& part, int64_
   a.fan_out = p.fan_out;
   const int64_t in_part = begin - part.begin;
   a.m = store.planes().data(moments_[0], i) + in_part * size_of(moment_);
-  if (group.optimizer->spec().moments > 1) a.v = store.planes().floats(moments_[1], i) + in_part;
+  if (group.optimizer->spec().moments > 1) a.v = store.planes().data(moments_[1], i) + in_part * size_of(second_);
   a.packed = store.compute();
   a.eps = options_.eps * p.eps_scale;
   group.matrices.push_back(a);

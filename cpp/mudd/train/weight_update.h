@@ -18,7 +18,8 @@ namespace mudd {
 struct UpdateGroup {
   std::string optimizer = "adamw";
   OptionValues settings = {};
-  DType moment = DType::f32;  // type of the first moment, the same for all groups
+  DType moment = DType::f32;  // types of the moments, the same for all groups
+  DType second = DType::f32;
   double weight_decay = 0.1;
   std::vector<std::string> parameters = {};  // names; empty: all that no other group names
 };
@@ -65,7 +66,7 @@ class WeightUpdate {
 
   Executor& executor_;
   UpdateOptions options_;
-  DType moment_;  // type of the first moment
+  DType moment_, second_;  // types of the moments
   std::vector<Group> groups_;
   std::vector<size_t> group_;  // of every parameter
   std::vector<int> moments_;

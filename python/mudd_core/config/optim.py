@@ -92,6 +92,13 @@ class OptimConfig:
         "storage type of the first moment; bf16 = round it after each update is computed",
         choices=("fp32", "bf16"),
     )
+    second_moment_dtype: str = opt(
+        "fp32",
+        "storage type of the second moment of adamw; bf16 = rounded up or down by an offset that changes with "
+        "each update, so that the errors cancel (docs/maths/optimizers.md)",
+        choices=("fp32", "bf16"),
+        later=True,
+    )
     rule: str = opt(
         "sp",
         "learning rate of matrices and head. sp = the same as for all parameters; mup = divided by "

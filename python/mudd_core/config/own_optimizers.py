@@ -187,6 +187,25 @@ def groups_fault(value: str) -> str | None:
     return name_fault(value, GROUPS)
 
 
+def second_moment_fault(optim: OptimConfig) -> str | None:
+    """Return the error of a bf16 second moment for an optimizer that stores it in fp32, or if there is none."""
+    if optim.second_moment_dtype == "fp32" or name_fault(optim.name) or groups_fault(optim.groups):
+        return None
+    try:
+        named = [optim.name, *(spec.optimizer for spec in parse_groups(optim.groups))]
+    except ValueError:  # the fault of optim.groups is reported
+        return None
+    specs = [SPECS[name] for name in named if name in SPECS]
+    specs += [SPECS[spec.rest] for spec in specs if spec.rest]
+    where = f"{KEY.partition('.')[0]}.second_moment_dtype: expected fp32"
+    for spec in specs:
+        if spec.moments > 1 and not spec.narrow_second:
+            return f"{where} for the optimizer {spec.name} of your own, whose second array is fp32"
+    if all(spec.moments < 2 for spec in specs):
+        return f"{where} for {KEY}={optim.name}, which has no second moment"
+    return None
+
+
 def slow_note(optim: OptimConfig) -> str:
     """Return a note for the user about the speed of Python optimizers; empty for the optimizers of the core."""
     used = [spec.optimizer for spec in parse_groups(optim.groups) if spec.optimizer in _current]

@@ -7,7 +7,7 @@ from mudd_core.base.storage import is_bucket, mapped, readable
 from mudd_core.config.families import MupConfig
 from mudd_core.config.mesh import PISSA
 from mudd_core.config.optim import parse_groups
-from mudd_core.config.own_optimizers import groups_fault
+from mudd_core.config.own_optimizers import groups_fault, second_moment_fault
 from mudd_core.config.phases import parse_phases
 from mudd_core.config.pipelines import PIPELINES, listed, spec_of
 from mudd_core.config.schema import LossConfig, Sections, StartConfig
@@ -113,6 +113,8 @@ def _spelling_faults(config: Sections) -> list[str]:
     except ValueError as fault:
         faults.append(f"train.save_at: {fault}")
     faults += _phase_faults(config)
+    if fault_of_moment := second_moment_fault(optim):
+        faults.append(fault_of_moment)
     if fault_of_own := groups_fault(optim.groups):
         faults.append(fault_of_own)
     elif optim.groups:

@@ -221,8 +221,13 @@ class Engine:
 
         The model may be planned without memory. weights: by name, in the types of the store.
         """
-        narrow = self.config.optim.moment_dtype == "bf16"  # the 16-bit words of bf16 values
-        return self._state.parts_of(weights, np.uint16 if narrow else np.float32)
+        optim = self.config.optim
+        # bf16 values are saved as uint16
+        types = [
+            np.uint16 if one == "bf16" else np.float32
+            for one in (optim.moment_dtype, optim.second_moment_dtype)
+        ]
+        return self._state.parts_of(weights, types)
 
     @alone
     def load_state(self, parts: Iterable[StatePart]) -> None:

@@ -78,12 +78,14 @@ def by_name(groups: list[ParameterGroup]) -> dict[str, ParameterGroup]:
 
 def core_groups(groups: list[ParameterGroup], config: Config) -> list[_core.UpdateGroup]:
     """Return the groups in the form of the core's TrainStep."""
-    moment = {"fp32": "float32", "bf16": "bfloat16"}[config.optim.moment_dtype]
+    types = {"fp32": "float32", "bf16": "bfloat16"}
+    moment, second = types[config.optim.moment_dtype], types[config.optim.second_moment_dtype]
     return [
         _core.UpdateGroup(
             optimizer=group.optimizer,
             settings=group.settings,
             moment=moment,
+            second=second,
             weight_decay=group.weight_decay,
             parameters=list(group.names),
         )

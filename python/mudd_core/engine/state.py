@@ -27,8 +27,8 @@ class EngineState:
     """The saved state: `<name>` weights, `first_moment/<name>`, `second_moment/<name>`, update count, loads of experts.
 
     With adapters, only their weights are included: the base has a separate file. Frozen parameters have no moments, and
-    their weights keep their stored type. Lion, sgd and the matrices of muon have no second moment. A bf16 first moment
-    is stored as 16-bit words (uint16).
+    their weights keep their stored type. Lion, sgd and the matrices of muon have no second moment. A bf16 moment is
+    stored as uint16.
     """
 
     def __init__(
@@ -67,15 +67,17 @@ class EngineState:
             parts.append(StatePart(name, array.shape, 0, view))
         return parts
 
-    def parts_of(self, weights: Mapping[str, StoredTensor], first_moment: npt.DTypeLike) -> list[StatePart]:
+    def parts_of(
+        self, weights: Mapping[str, StoredTensor], moments: Sequence[npt.DTypeLike]
+    ) -> list[StatePart]:
         """Return the parts before the first update. Each is created on request, because the store may have no memory.
 
-        weights: by name, in the types of the store. first_moment: its dtype.
+        weights: by name, in the types of the store. moments: dtypes of the first and second one.
         """
         found: dict[str, AnyTensor] = {}
         for name in own_names(self._store):
             found[name] = weights[name]
-            for (moment, plane), dtype in zip(self._moments, (first_moment, np.float32), strict=False):
+            for (moment, plane), dtype in zip(self._moments, moments, strict=False):
                 if self._store.holds(plane, name):
                     shape = weights[name].shape
                     found[f"{moment}/{name}"] = made_tensor(shape, dtype, partial(np.zeros, shape, dtype))

@@ -31,6 +31,10 @@ inline void store(bf16* p, Vec v) {
 inline Vec round_bf16(Vec v) {
   return {_mm512_castsi512_ps(_mm512_and_si512(rounded_bits(v), _mm512_set1_epi32(-65536)))};
 }
+inline Vec cut_bf16(Vec v, int32_t offset) {
+  const __m512i sum = _mm512_add_epi32(_mm512_castps_si512(v.v), _mm512_set1_epi32(offset));
+  return {_mm512_castsi512_ps(_mm512_and_si512(sum, _mm512_set1_epi32(-65536)))};
+}
 
 inline Vec pairs(Vec low, Vec high) {
   const __m512i l = _mm512_srli_epi32(_mm512_castps_si512(low.v), 16);
@@ -68,6 +72,10 @@ inline void store(bf16* p, Vec v) {
 }
 inline Vec round_bf16(Vec v) {
   return {_mm256_castsi256_ps(_mm256_and_si256(rounded_bits(v), _mm256_set1_epi32(-65536)))};
+}
+inline Vec cut_bf16(Vec v, int32_t offset) {
+  const __m256i sum = _mm256_add_epi32(_mm256_castps_si256(v.v), _mm256_set1_epi32(offset));
+  return {_mm256_castsi256_ps(_mm256_and_si256(sum, _mm256_set1_epi32(-65536)))};
 }
 
 inline Vec pairs(Vec low, Vec high) {
@@ -107,6 +115,11 @@ inline void store(bf16* p, Vec v) {
   std::memcpy(p, half, sizeof half);
 }
 inline Vec round_bf16(Vec v) { return from_bits(rounded_bits(v) & -65536); }
+inline Vec cut_bf16(Vec v, int32_t offset) {
+  typedef uint32_t Unsigned __attribute__((vector_size(sizeof(Ints))));
+  const Unsigned sum = reinterpret_cast<Unsigned>(bits_of(v)) + static_cast<uint32_t>(offset);
+  return from_bits(reinterpret_cast<Ints>(sum) & -65536);
+}
 
 inline Vec pairs(Vec low, Vec high) { return from_bits(((bits_of(low) >> 16) & 0xffff) | bits_of(high)); }
 inline Vec low_of(Vec word) { return from_bits(bits_of(word) << 16); }
@@ -118,8 +131,9 @@ inline Vec high_of(Vec word) { return from_bits(bits_of(word) & -65536); }
 inline Vec pairs(const bf16* low, const bf16* high) { return pairs(load(low), load(high)); }
 #endif
 
-// pairs(low, high) combines two bf16 values, from fp32 or memory, to 32 bits; low_of and high_of return them as
-// fp32.
+// cut_bf16(v, offset) adds 0 to 65535 to the bits of v and cuts the lower half: a fraction of 1 / 65536 ulp of
+// bf16 per unit of the offset, towards larger magnitudes. NaN and infinity stay. pairs(low, high) combines two
+// bf16 values, from fp32 or memory, to 32 bits; low_of and high_of return them as fp32.
 
 // Store two adjacent vectors.
 inline void store(bf16* p, Vec first, Vec second) {

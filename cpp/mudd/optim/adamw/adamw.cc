@@ -39,7 +39,8 @@ class Adamw final : public Elementwise {
             .step_size = static_cast<float>(p.lr / first),
             .root_scale = static_cast<float>(1 / math::sqrt(second)),
             .eps = static_cast<float>(p.eps),
-            .eps_root = static_cast<float>(eps_root_ * second)};
+            .eps_root = static_cast<float>(eps_root_ * second),
+            .offset = second_offset(n)};
   }
 
  private:
@@ -55,6 +56,7 @@ const OptimizerSpec& adamw_spec() {
       .help = "also by its name in the MUDDFormer code, adam_pax",
       .aliases = {"adam_pax"},
       .moments = 2,
+      .narrow_second = true,
       .settings = {fraction("beta1", 0.9, "decay of the first moment"),
                    fraction("beta2", 0.95, "decay of the second moment"),
                    {option::number("eps_root", 0, at_least(0),

@@ -4,8 +4,8 @@
 namespace mudd::MUDD_ISA {
 namespace {
 
-template <class Moment>
-bool update(int64_t n, float* w, Moment* m, float* v, const float* const* grads, int n_grads,
+template <class Moment, class Second>
+bool update(int64_t n, float* w, Moment* m, Second* v, const float* const* grads, int n_grads,
             const UpdateFactors& f) {
   const Vec beta1 = Vec::set1(f.beta1), rest1 = Vec::set1(f.one_minus_beta1);
   const Vec beta2 = Vec::set1(f.beta2), rest2 = Vec::set1(f.one_minus_beta2), decay = Vec::set1(f.decay);
@@ -15,19 +15,21 @@ bool update(int64_t n, float* w, Moment* m, float* v, const float* const* grads,
   over_gradient(n, grads, n_grads, f.grad_scale, [&](int64_t i, int lanes, Vec g) {
     const Vec mean = fma(rest1, g, beta1 * load(m + i, lanes));
     const Vec square = fma(rest2 * g, g, beta2 * load(v + i, lanes));
+    const Vec kept = second_as_stored(v, square, f.offset);
     store(m + i, mean, lanes);
-    store(v + i, square, lanes);
+    store(v + i, kept, lanes);
     const Vec old = load(w + i, lanes);
     const Vec decayed = fnma(decay, old, old);
     const Vec next = fnma(step, mean / fma(sqrt(square + below), root, eps), decayed);
     store(w + i, next, lanes);
-    check.see(next, as_stored(m, mean), square, lanes);
+    check.see(next, as_stored(m, mean), kept, lanes);
   });
   return check.passed();
 }
 
 }  // namespace
 
-extern const UpdateKernels adamw_f32 = {update<float>, update<bf16>};
+extern const UpdateKernels adamw_f32 = {update<float, float>, update<bf16, float>, update<float, bf16>,
+                                        update<bf16, bf16>};
 
 }  // namespace mudd::MUDD_ISA
