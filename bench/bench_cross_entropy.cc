@@ -1,6 +1,7 @@
 // The loss op on the bench shapes: logits, softmax, loss and both gradients as a training step runs them, and the
-// loss alone as evaluation runs it. One line each with ms, GFLOP/s (6 or 2 x counted rows x V x D; best of the
-// rounds), the percentage of the peak measured in the same run, and the scratch memory it reserves.
+// loss alone as evaluation runs it; "tune" has a frozen head. One line each with ms, GFLOP/s (6, 4 or 2 x counted
+// rows x V x D; best of the rounds), the percentage of the peak measured in the same run, and the scratch memory
+// it reserves.
 //
 // bench_cross_entropy [threads=2] [rounds=5] [filter] [chunk MiB=0: default] [counted %=100]
 //                                                                      (MUDD_MAX_ISA=avx2 caps the level)
@@ -24,11 +25,17 @@ namespace {
 struct Shape {
   const char* model;
   int64_t samples, positions, d, vocabulary;
-  int shards;  // of one graph run
+  int shards;           // of one graph run
+  bool frozen = false;  // no gradient of the head
 };
 constexpr Shape kShapes[] = {
-    {"9M", 8, 256, 256, 8192, 8},     {"9M/4", 2, 256, 256, 8192, 2},  {"55M", 4, 512, 512, 16384, 4},
-    {"55M/4", 1, 512, 512, 16384, 1}, {"162M", 2, 512, 768, 50304, 2}, {"162M/2", 1, 512, 768, 50304, 1},
+    {"9M", 8, 256, 256, 8192, 8},
+    {"9M/4", 2, 256, 256, 8192, 2},
+    {"55M", 4, 512, 512, 16384, 4},
+    {"55M/4", 1, 512, 512, 16384, 1},
+    {"162M", 2, 512, 768, 50304, 2},
+    {"162M/2", 1, 512, 768, 50304, 1},
+    {"gemma-3-270m", 4, 512, 640, 262144, 4, true},
 };
 
 std::vector<float> filled(int64_t n, float scale) {
@@ -58,13 +65,13 @@ void run(const Shape& s, bool training, int rounds, int64_t chunk_bytes, int64_t
   for (const TensorSpec& spec : specs) needs.inputs_.push_back(&spec);
   needs.parameter_ = {false, true, false};
   needs.gathered_ = {false, false, false};
-  needs.wants_ = {training, training, false};
+  needs.wants_ = {training, training && !s.frozen, false};
   needs.training_ = training;
   needs.shards_ = &shards;
   node->infer(needs);
 
   std::vector<float> h = filled(rows * s.d, 1e-3f), head = filled(s.vocabulary * s.d, 1e-4f), dh(h.size()),
-                     dhead(training ? head.size() : 0);
+                     dhead(training && !s.frozen ? head.size() : 0);
   std::vector<float> plain(static_cast<size_t>(packed_bytes(s.vocabulary, s.d)) / sizeof(float)),
       transposed(static_cast<size_t>(packed_bytes(s.d, s.vocabulary)) / sizeof(float));
   pack_weight(head.data(), s.vocabulary, s.d, false, plain.data());
@@ -98,7 +105,7 @@ void run(const Shape& s, bool training, int rounds, int64_t chunk_bytes, int64_t
   r.sink_.assign(3, GradSink{});
   if (training) {
     r.din_[0] = Tensor{dh.data(), rows, s.d, s.d};
-    r.sink_[1].out = dhead.data();
+    if (!s.frozen) r.sink_[1].out = dhead.data();
   }
   double best = 1e30;
   for (int i = 0; i < rounds; ++i) {
@@ -107,12 +114,12 @@ void run(const Shape& s, bool training, int rounds, int64_t chunk_bytes, int64_t
     else node->forward(r);
     best = std::min(best, now(alone) - start);
   }
-  const double flops =
-      (training ? 6e-9 : 2e-9) * static_cast<double>(counted * s.vocabulary) * static_cast<double>(s.d);
+  const double flops = (training ? s.frozen ? 4e-9 : 6e-9 : 2e-9) * static_cast<double>(counted * s.vocabulary) *
+                       static_cast<double>(s.d);
   std::printf("| %-6s | %-5s | %5ld x %5ld x %3ld | %8.1f | %6.1f | %5.1f %% | %7.1f |\n", s.model,
-              training ? "train" : "loss", static_cast<long>(counted), static_cast<long>(s.vocabulary),
-              static_cast<long>(s.d), 1e3 * best, flops / best, 100 * flops / best / peak,
-              static_cast<double>(booked) / (1 << 20));
+              training ? s.frozen ? "tune" : "train" : "loss", static_cast<long>(counted),
+              static_cast<long>(s.vocabulary), static_cast<long>(s.d), 1e3 * best, flops / best,
+              100 * flops / best / peak, static_cast<double>(booked) / (1 << 20));
   std::fflush(stdout);
 }
 
