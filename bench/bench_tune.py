@@ -3,12 +3,13 @@
     python bench/bench_tune.py --shape SmolLM2-135M --programs lora full eager compile --out bench/results/tune.md
 
 All programs start from one folder (random weights, adapters with PEFT's initial values), see the same tokens and take
-their steps in turn (turns.py). The report has the median step time after the warm-up, tokens per second, and the memory
-of those steps: the peak resident size (VmHWM, reset after the warm-up) and the largest Pss after a step. The losses of
-all steps must agree within 1e-4 (fp32), and the adapters after the last step within 5e-5 of their norm.
+their steps in turn (turns.py). The report has the median step time after the warm-up (with one thread, its CPU time),
+tokens per second, and the memory of those steps: the peak resident size (VmHWM, reset after the warm-up) and the
+largest Pss after a step. The losses of all steps must agree within 1e-4 (fp32), and the adapters after the last step
+within 5e-5 of their norm.
 
-`full` is mudd_core's step over all weights; `counted` is a LoRA step that ignores 60 % of the targets. The losses of
-both differ.
+`full` is mudd_core's step over all weights, with other losses. `--counted 0.4` ignores 60 % of the targets in all
+programs. `dpo` is a step on pairs of answers, for `trl` and `trl-fast` (baselines/trl_step.py).
 Inductor needs minutes for a whole model (`compile`), and less than a minute for its layers (`layers`), which are equal.
 It caches compiled code (TORCHINDUCTOR_CACHE_DIR).
 """
@@ -27,14 +28,19 @@ from typing import Any
 
 import numpy as np
 
+import tune_options
 from same_step import largest
 from shapes import baseline_caps, commit, cpu_levels, cpu_name, usable_cores
 from tune_shapes import RANK, TUNE_SHAPES
 from turns import Program, take_turns
 
 HERE = Path(__file__).resolve().parent
-THEIRS = ("eager", "compile", "layers")
-OURS = {"lora": ("--method", "lora"), "full": ("--method", "full"), "counted": ("--counted", "0.4")}
+THEIRS = {
+    **dict.fromkeys(("eager", "compile", "layers"), "peft_step.py"),
+    **dict.fromkeys(("trl", "trl-fast"), "trl_step.py"),
+}
+OURS = {"lora": ("--method", "lora"), "full": ("--method", "full"), "dpo": ("--pairs",)}
+REFERENCES = ("lora", "dpo")  # the programs with which the others are compared
 LOSSES = {"fp32": 1e-4, "bf16": 5e-2}
 ADAPTERS = {"fp32": 5e-5, "bf16": 5e-2}
 Row = dict[str, Any]
@@ -52,7 +58,7 @@ def prepare(folder: Path, a: argparse.Namespace) -> None:
 
 def command(program: str, folder: Path, a: argparse.Namespace) -> list[str]:
     """Return the argument list of one run."""
-    page = HERE / "baselines" / "peft_step.py" if program in THEIRS else HERE / "tune_step.py"
+    page = HERE / "baselines" / THEIRS[program] if program in THEIRS else HERE / "tune_step.py"
     words = [
         sys.executable,
         str(page),
@@ -62,13 +68,19 @@ def command(program: str, folder: Path, a: argparse.Namespace) -> list[str]:
         a.shape,
         "--precision",
         a.precision,
+        "--counted",
+        str(a.counted),
+        "--length",
+        str(a.length),
+        "--rows",
+        str(a.rows),
     ]
     words += ["--threads", str(a.threads), "--steps", str(a.steps), "--warmup", str(a.warmup), "--in-turn"]
     if program in THEIRS:
         words += ["--mode", program, "--save", str(folder / f"after_{program}.npz")]
     else:
         words += [*OURS[program], "--json", "--micro-batch", str(a.micro_batch)]
-        words += ["--save", str(folder / "after_lora.npz")] if program == "lora" else []
+        words += ["--save", str(folder / f"after_{program}.npz")] if program in REFERENCES else []
         words += ["--recompute"] if a.recompute else []
     return [*shlex.split(a.prefix), *words]
 
@@ -90,15 +102,20 @@ def measure(folder: Path, a: argparse.Namespace) -> list[Row]:
     return rows
 
 
+def reference(rows: list[Row]) -> Row | None:
+    """Return the row with which the others are compared."""
+    return next((row for row in rows if row["program"] in REFERENCES), None)
+
+
 def differences(rows: list[Row], folder: Path) -> None:
     """Add the differences of losses and adapters from mudd_core to each row of PEFT."""
-    ours = next((row for row in rows if row["program"] == "lora"), None)
+    ours = reference(rows)
     for row in rows if ours is not None else ():
         if row["program"] in THEIRS:
             pairs = zip(ours["losses"], row["losses"], strict=True)
             row["loss_difference"] = largest(abs(x - y) for x, y in pairs)
             row["adapter_difference"], row["worst_adapter"] = adapter_differences(
-                folder / "after_lora.npz", folder / f"after_{row['program']}.npz"
+                folder / f"after_{ours['program']}.npz", folder / f"after_{row['program']}.npz"
             )
 
 
@@ -116,11 +133,11 @@ def adapter_differences(ours: Path, theirs: Path) -> tuple[float, float]:
 def table(rows: list[Row]) -> str:
     """Return a Markdown table of speed and memory, with mudd_core's ratios to each row."""
     out = [
-        "| program | ISA | s a step | tokens/s | spread | peak RSS MiB | Pss MiB | LoRA here: tokens/s | its RSS "
+        "| program | ISA | s a step | tokens/s | spread | peak RSS MiB | Pss MiB | here: tokens/s | its RSS "
         "| difference of loss, adapters (worst tensor) |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
-    ours = next((row for row in rows if row["program"] == "lora"), None)
+    ours = reference(rows)
     for row in rows:
         ratios = " | "
         if ours is not None and row is not ours:
@@ -141,10 +158,11 @@ def table(rows: list[Row]) -> str:
 
 def heading(rows: list[Row], a: argparse.Namespace) -> str:
     """Return the conditions that results must share to be comparable."""
-    shape = TUNE_SHAPES[a.shape]
+    shape = tune_options.shape_of(a)
     versions = next((row["versions"] for row in rows if "versions" in row), "")
+    counted = "" if a.counted == 1 else f", {a.counted:.0%} of the targets"
     return (
-        f"{a.shape}, {shape.B} x {shape.T}, rank {RANK} on all layers, {a.precision}"
+        f"{a.shape}, {shape.B} x {shape.T}, rank {RANK} on all layers, {a.precision}{counted}"
         f"{', recompute' if a.recompute else ''}, micro-batch {a.micro_batch or shape.B}; {cpu_name()}, "
         f"{usable_cores()} cores, {a.threads} threads, flags {' '.join(cpu_levels())}, "
         f"MUDD_MAX_ISA={os.environ.get('MUDD_MAX_ISA', '-')}, commit {commit()}, {time.strftime('%Y-%m-%d')}; "
@@ -160,9 +178,12 @@ def parse() -> argparse.Namespace:
         "--programs",
         nargs="+",
         choices=(*OURS, *THEIRS),
-        default=["lora", "full", "counted", "eager", "compile"],
+        default=["lora", "full", "eager", "compile"],
     )
     p.add_argument("--precision", choices=tuple(LOSSES), default="fp32")
+    p.add_argument("--length", type=int, default=0, help="tokens of a sequence; 0 = of the shape")
+    p.add_argument("--rows", type=int, default=0, help="sequences of a step; 0 = of the shape")
+    p.add_argument("--counted", type=float, default=1.0, help="fraction of the targets that is used")
     p.add_argument("--threads", type=int, default=2)
     p.add_argument("--steps", type=int, default=5, help="timed steps of a run")
     p.add_argument("--warmup", type=int, default=1, help="steps before the clock starts")

@@ -20,7 +20,8 @@ _LLAMA3 = {
 class TuneShape:
     """A model of transformers.
 
-    kind: its class. fields: the fields of its config. A step has B sequences of T tokens.
+    kind: its class. fields: the fields of its config. A step has B sequences of T tokens. targets: the layers with
+    adapters, for PEFT; mudd_core adapts the same ones by default.
     """
 
     name: str
@@ -28,6 +29,7 @@ class TuneShape:
     fields: dict[str, Any] = field(repr=False)
     T: int = 512
     B: int = 4
+    targets: str = "all-linear"
 
     @property
     def V(self) -> int:
@@ -91,6 +93,36 @@ TUNE_SHAPES = {
                 rope_parameters=_LLAMA3,
             ),
             B=1,
+        ),
+        TuneShape(
+            "gemma-3-270m",
+            "Gemma3Text",
+            _sizes(
+                *(262144, 640, 2048, 18, 4, 1),
+                head_dim=256,
+                query_pre_attn_scalar=256,
+                max_position_embeddings=32768,
+                sliding_window=512,
+                layer_types=[*["sliding_attention"] * 5, "full_attention"] * 3,
+                rope_parameters={"sliding_attention": _rope(1e4), "full_attention": _rope(1e6)},
+            ),
+        ),
+        TuneShape(
+            "Qwen3-MoE-small",
+            "Qwen3Moe",
+            _sizes(
+                *(32768, 512, 1536, 8, 8, 2),
+                head_dim=64,
+                max_position_embeddings=4096,
+                rope_parameters=_rope(1e6),
+                moe_intermediate_size=192,
+                num_experts=64,
+                num_experts_per_tok=8,
+                norm_topk_prob=True,
+                mlp_only_layers=[],
+                decoder_sparse_step=1,
+            ),
+            targets=r".*\.[qkvo]_proj",
         ),
     )
 }

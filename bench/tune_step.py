@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,9 @@ import numpy as np
 import tune_options
 from rank_memory import memory_of
 from shapes import peak_rss_mib, usable_cores
-from tune_shapes import ALPHA, LR, RANK, TUNE_SHAPES, TuneShape
+from tune_shapes import ALPHA, LR, RANK, TuneShape
 from turns import turns
-from workload import BETAS, CLIP, EPS, forget_peak, timing, tuning_batch
+from workload import BETA, BETAS, CLIP, EPS, answers_batch, forget_peak, timing, tuning_batch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
 BASE, ADAPTER, IMPORTED, BEGUN = "base", "adapter", "imported", "begun"
@@ -54,6 +53,7 @@ def run_config(s: TuneShape, a: argparse.Namespace) -> Any:
 
     adapted = a.method == "lora"
     begun = str(a.folder / BEGUN) if adapted else ""
+    pairs = {"logical_shards": s.B // 2} if a.pairs else {}
     return c.Config(
         name="bench",
         model=read_saved_config(RunFolder(a.folder / IMPORTED)).model,
@@ -64,7 +64,9 @@ def run_config(s: TuneShape, a: argparse.Namespace) -> Any:
             precision=a.precision,
             recompute=a.recompute,
             threads=a.threads,
+            **pairs,
         ),
+        loss=c.LossConfig(kind="dpo" if a.pairs else "tokens", beta=BETA),
         optim=c.OptimConfig(lr=LR, beta1=BETAS[0], beta2=BETAS[1], eps=EPS, weight_decay=0.0, clip=CLIP),
         start=c.StartConfig(load_parameters_path=str(a.folder / IMPORTED)),
         tune=c.TuneConfig(method=a.method),
@@ -103,28 +105,54 @@ def save_adapters(model: Any, file: Path) -> None:
     np.savez(file, **dict(adapter_tensors(model.config, trained)))
 
 
+def with_reference(model: Any, batch: dict[str, Any]) -> dict[str, Any]:
+    """Add the log-probabilities of the answers under the model, whose adapters have no effect yet."""
+    from mudd_core.config import LossConfig
+    from mudd_core.data.pipelines.pair_rows import thirds
+
+    rule = model.pairs
+    model.pairs = LossConfig(kind="orpo")  # the same log-probabilities, without a reference
+    planned = model.plan("evaluate", *batch["inputs"].shape)
+    planned.fill(batch)
+    planned.executor.run()
+    values = planned.executor.get(planned.outputs[3]).tolist()
+    model.pairs = rule
+    return {**batch, "reference": thirds(values)}
+
+
+def batches_of(s: TuneShape, a: argparse.Namespace, model: Any) -> list[dict[str, Any]]:
+    """Return the batches of all steps."""
+    steps = range(a.warmup + a.steps)
+    if not a.pairs:
+        return [dict(tuning_batch(s, step, a.counted)) for step in steps]
+    found = [with_reference(model, dict(answers_batch(s, step))) for step in steps]
+    model.drop_plans()
+    return found
+
+
 def measure(s: TuneShape, a: argparse.Namespace) -> dict[str, Any]:
     """Run the steps; time and memory are measured after the warm-up."""
     import mudd_core as mc
 
     mc.set_num_threads(a.threads)
     model, engine = make_engine(run_config(s, a))
+    batches = batches_of(s, a, model)
     loaded = peak_rss_mib()
+    now = tune_options.clock(a.threads)
     losses, seconds, most, anonymous = [], [], memory_of("self"), 0.0
     for step in turns(a.warmup + a.steps, a.in_turn):
         if step == a.warmup:
             forget_peak()
-        batch = tuning_batch(s, step, a.counted)
-        start = time.perf_counter()
-        report = engine.train_step(step, LR, batch)
-        seconds.append(time.perf_counter() - start)
+        start = now()
+        report = engine.train_step(step, LR, batches[step])
+        seconds.append(now() - start)
         losses.append(float(report.loss))
         most = max(most, memory_of("self"), key=lambda one: one["pss"])
         anonymous = max(anonymous, anonymous_mib())
     if a.save is not None:
         save_adapters(model, a.save)
     return {
-        "name": f"mudd_core {a.method}{'' if a.counted == 1 else f', {a.counted:.0%} counted'}",
+        "name": f"mudd_core {a.method}{', dpo' if a.pairs else ''}",
         **timing(s, seconds, a.warmup),
         "seconds": seconds[a.warmup :],
         "loaded_mib": loaded,
@@ -144,6 +172,7 @@ def parse() -> argparse.Namespace:
     p.add_argument(
         "--micro-batch", type=int, default=0, help="train.micro_batch_size; 0 = all rows, as tune has it"
     )
+    p.add_argument("--pairs", action="store_true", help="DPO of pairs of answers")
     p.add_argument("--recompute", action="store_true", help="train.recompute")
     p.add_argument("--json", action="store_true", help="print one JSON object")
     return p.parse_args()
@@ -155,7 +184,7 @@ def main() -> int:
     if a.prepare:
         prepare(a.folder)
         return 0
-    row = measure(TUNE_SHAPES[a.shape], a)
+    row = measure(tune_options.shape_of(a), a)
     if a.json:
         print(json.dumps(row))
         return 0

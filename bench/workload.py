@@ -20,6 +20,7 @@ BETAS = (0.9, 0.95)
 EPS = 1e-8
 DECAY = 0.1
 CLIP = 1.0
+BETA = 0.1  # of DPO
 
 
 class Rows(Protocol):
@@ -50,6 +51,16 @@ def tuning_batch(shape: Rows, step: int, counted: float = 1.0) -> dict[str, NDAr
     left_out = np.random.default_rng([step, 1]).random(batch["targets"].shape) >= counted
     batch["targets"][left_out] = -1
     return batch
+
+
+def answers_batch(shape: Rows, step: int) -> dict[str, NDArray[np.int32]]:
+    """Return inputs and targets [B, T] of pairs of answers. Rows 2i and 2i + 1 share their first half, the prompt."""
+    ids = batch_tokens(shape, step)[:, : shape.T].astype(np.int32)
+    half = shape.T // 2
+    ids[1::2, :half] = ids[::2, :half]
+    targets = np.full_like(ids, -1)
+    targets[:, half - 1 : -1] = ids[:, half:]
+    return {"inputs": ids, "targets": targets}
 
 
 def forget_peak() -> None:

@@ -13,20 +13,20 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import peft
 import torch
+import torch._inductor.config
 import transformers
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import tune_options
 from rank_memory import memory_of
 from shapes import peak_rss_mib
-from tune_shapes import ALPHA, LR, RANK, TUNE_SHAPES, TuneShape
+from tune_shapes import ALPHA, LR, RANK, TuneShape
 from turns import turns
 from workload import BETAS, CLIP, EPS, forget_peak, timing, tuning_batch
 
@@ -40,7 +40,7 @@ def prepare(s: TuneShape, a: argparse.Namespace) -> None:
     config = getattr(transformers, f"{s.kind}Config")(**s.fields)
     base = transformers.AutoModelForCausalLM.from_config(config).to(TYPES[a.precision])
     base.save_pretrained(a.folder / "base")
-    settings = peft.LoraConfig(r=RANK, lora_alpha=ALPHA, target_modules="all-linear", task_type="CAUSAL_LM")
+    settings = peft.LoraConfig(r=RANK, lora_alpha=ALPHA, target_modules=s.targets, task_type="CAUSAL_LM")
     peft.get_peft_model(base, settings).save_pretrained(a.folder / "adapter")
 
 
@@ -53,8 +53,11 @@ def measure(s: TuneShape, a: argparse.Namespace) -> dict[str, Any]:
     weights = {n.replace(".default", ""): p for n, p in model.named_parameters() if p.requires_grad}
     optimizer = torch.optim.AdamW(weights.values(), lr=LR, betas=BETAS, eps=EPS, weight_decay=0.0, fused=True)
     run = torch.compile(model) if a.mode == "compile" else model
+    # At AVX-512 vectorised loop tails corrupt the heap for gemma-3-270m (PyTorch 2.13).
+    torch._inductor.config.cpp.enable_loop_tail_vec = torch.backends.cpu.get_cpu_capability() != "AVX512"
     for layer in base.model.layers if a.mode == "layers" else ():
         layer.compile()
+    now = tune_options.clock(a.threads)
     losses, seconds, most = [], [], memory_of("self")
     loaded = peak_rss_mib()
     for step in turns(a.warmup + a.steps, a.in_turn):
@@ -63,7 +66,7 @@ def measure(s: TuneShape, a: argparse.Namespace) -> dict[str, Any]:
         batch = tuning_batch(s, step, a.counted)
         ids, targets = (torch.from_numpy(batch[name].astype(np.int64)) for name in ("inputs", "targets"))
         targets[targets < 0] = IGNORED
-        start = time.perf_counter()
+        start = now()
         optimizer.zero_grad(set_to_none=True)
         with torch.autocast("cpu", torch.bfloat16, enabled=a.precision == "bf16"):
             loss = run(input_ids=ids, labels=targets, shift_labels=targets, use_cache=False).loss
@@ -71,7 +74,7 @@ def measure(s: TuneShape, a: argparse.Namespace) -> dict[str, Any]:
         torch.nn.utils.clip_grad_norm_(weights.values(), CLIP)
         optimizer.step()
         losses.append(loss.item())
-        seconds.append(time.perf_counter() - start)
+        seconds.append(now() - start)
         most = max(most, memory_of("self"), key=lambda one: one["pss"])
     if a.save is not None:
         np.savez(a.save, **{name: value.detach().numpy() for name, value in weights.items()})
@@ -105,9 +108,9 @@ def main() -> int:
     a = parse()
     torch.set_num_threads(a.threads)
     if a.prepare:
-        prepare(TUNE_SHAPES[a.shape], a)
+        prepare(tune_options.shape_of(a), a)
         return 0
-    print(json.dumps(measure(TUNE_SHAPES[a.shape], a)))
+    print(json.dumps(measure(tune_options.shape_of(a), a)))
     return 0
 
 
