@@ -35,7 +35,8 @@ def require_near(model: Any, data: Mapping[str, Any], gradients: Mapping[str, An
 def _farthest(gradients: Mapping[str, Any], want: Mapping[str, Any]) -> float:
     """Return the largest distance of a tensor, relative to its largest gradient."""
     return max(
-        float(np.abs(gradients[name] - one).max() / max(1e-3, np.abs(one).max())) for name, one in want.items()
+        float(np.abs(gradients[name] - one).max() / max(1e-3, np.abs(one).max()))
+        for name, one in want.items()
     )
 
 
@@ -56,7 +57,9 @@ def _float64() -> Iterator[None]:
 def _exact(model: Any, data: Mapping[str, Any]) -> dict[str, Any]:
     """Return the gradients in float64, without the mask: no target depends on padding at the end."""
     with _float64():
-        twin = transformers.AutoModelForCausalLM.from_config(model.config, attn_implementation="eager").double()
+        twin = transformers.AutoModelForCausalLM.from_config(
+            model.config, attn_implementation="eager"
+        ).double()
         twin.load_state_dict({name: value.double() for name, value in model.state_dict().items()})
         ids, labels = (torch.tensor(data[name]) for name in ("tokens", "labels"))
         twin.eval()(input_ids=ids, labels=labels).loss.backward()
