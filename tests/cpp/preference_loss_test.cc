@@ -24,6 +24,7 @@ struct Case {
   DType compute = DType::f32;
 
   int64_t rows() const { return samples * positions; }
+  bool nll = false;
   bool dpo() const { return std::string(kind) == "dpo"; }
 };
 
@@ -31,6 +32,15 @@ struct Numbers {
   std::vector<float> h, head, reference;
   std::vector<int32_t> targets;
 };
+
+// Position and weight columns of a sample: targets before position 2 are no part of the answer.
+std::vector<float> nll_of(const Case& c) {
+  std::vector<float> found;
+  for (int64_t b = 0; b < c.samples; ++b)
+    for (float x : {b % 2 ? 0.0f : 2.0f, static_cast<float>(c.positions), 0.125f, 0.03f, 0.001f})
+      found.push_back(x);
+  return found;
+}
 
 Numbers numbers_of(const Case& c) {
   Numbers n{numbers(1, c.rows() * c.d), numbers(2, c.vocabulary * c.d), numbers(3, 2 * c.samples), {}};
@@ -55,11 +65,14 @@ Result run(const Case& c, Numbers n) {
   const TensorSpec specs[] = {{{c.samples, c.positions, c.d}, DType::f32},
                               {{c.vocabulary, c.d}, DType::f32},
                               {{c.samples, c.positions}, DType::i32},
-                              {{c.samples, 2}, DType::f32}};
+                              {{c.samples, 2}, DType::f32},
+                              {{c.samples, 5}, DType::f32}};
+  std::vector<float> nll = nll_of(c);
   Inference needs;
-  needs.inputs_ = {&specs[0], &specs[1], &specs[2], nullptr, c.dpo() ? &specs[3] : nullptr};
-  needs.parameter_ = needs.gathered_ = std::vector<bool>(5, false);
-  needs.wants_ = {true, true, false, false, c.dpo()};
+  needs.inputs_ = {
+      &specs[0], &specs[1], &specs[2], nullptr, c.dpo() ? &specs[3] : nullptr, c.nll ? &specs[4] : nullptr};
+  needs.parameter_ = needs.gathered_ = std::vector<bool>(6, false);
+  needs.wants_ = {true, true, false, false, c.dpo(), false};
   needs.training_ = true;
   needs.shards_ = &shards;
   needs.compute_ = c.compute;
@@ -76,23 +89,26 @@ Result run(const Case& c, Numbers n) {
   std::vector<std::byte> scratch(std::max(needs.scratch_forward_, needs.scratch_backward_) + 64, std::byte{0x7f});
   StepInput step;
   Run r;
-  r.in_ = {Tensor{n.h.data(), c.rows(), c.d, c.d}, Tensor{n.head.data(), c.vocabulary, c.d, c.d},
-           Tensor{n.targets.data(), c.samples, c.positions, c.positions, DType::i32}, Tensor{},
-           c.dpo() ? Tensor{n.reference.data(), c.samples, 2, 2} : Tensor{}};
+  r.in_ = {Tensor{n.h.data(), c.rows(), c.d, c.d},
+           Tensor{n.head.data(), c.vocabulary, c.d, c.d},
+           Tensor{n.targets.data(), c.samples, c.positions, c.positions, DType::i32},
+           Tensor{},
+           c.dpo() ? Tensor{n.reference.data(), c.samples, 2, 2} : Tensor{},
+           c.nll ? Tensor{nll.data(), c.samples, 5, 5} : Tensor{}};
   r.out_ = {Tensor{result.loss.data(), 1, s, s, DType::f64}, Tensor{result.pairs.data(), 1, s, s, DType::f64},
             Tensor{result.ranked.data(), c.samples, 2, 2},
             Tensor{result.log_probs.data(), 1, c.samples, c.samples, DType::f64}};
   r.saved_ = {saved.data()};
   r.scratch_ = scratch.data();
-  r.packed_plain_ = r.packed_transposed_ = std::vector<const void*>(5, nullptr);
+  r.packed_plain_ = r.packed_transposed_ = std::vector<const void*>(6, nullptr);
   r.shards_ = &shards;
   r.step_ = &step;
   node->forward(r);
   std::fill(scratch.begin(), scratch.end(), std::byte{0x7f});
   r.dout_.assign(4, Tensor{});
-  r.din_.assign(5, Tensor{});
-  r.accumulate_.assign(5, 0);
-  r.sink_.assign(5, GradSink{});
+  r.din_.assign(6, Tensor{});
+  r.accumulate_.assign(6, 0);
+  r.sink_.assign(6, GradSink{});
   r.din_[0] = Tensor{result.dh.data(), c.rows(), c.d, c.d};
   r.sink_[1].out = result.dhead.data();
   if (c.dpo()) r.din_[4] = Tensor{result.dreference.data(), c.samples, 2, 2};
@@ -100,13 +116,13 @@ Result run(const Case& c, Numbers n) {
   return result;
 }
 
-// Log-probability of a sample, and its count of targets.
+// Log-probability of the targets of a sample at positions [begin, end), and their count.
 template <class N>
 N log_prob(const Case& c, const std::vector<N>& h, const std::vector<N>& head, const std::vector<int32_t>& targets,
-           int64_t sample, double* count) {
+           int64_t sample, int64_t begin, int64_t end, double* count) {
   N sum = 0;
   *count = 0;
-  for (int64_t r = sample * c.positions; r < (sample + 1) * c.positions; ++r) {
+  for (int64_t r = sample * c.positions + begin; r < sample * c.positions + end; ++r) {
     if (targets[r] < 0) continue;
     N total = 0, picked = 0;
     for (int64_t v = 0; v < c.vocabulary; ++v) {
@@ -123,7 +139,7 @@ N log_prob(const Case& c, const std::vector<N>& h, const std::vector<N>& head, c
 
 // The formulas of the two papers; the chosen and the rejected answer have the log-probabilities l[0] and l[1].
 template <class N>
-N formula(const Case& c, const N (&l)[2], const double (&count)[2], const N (&reference)[2]) {
+N formula(const Case& c, const N (&l)[2], const double (&count)[2], const N (&reference)[2], N others) {
   const auto log_sigmoid = [](N x) { return -std::log(N(1) + std::exp(-x)); };
   if (c.dpo()) {
     const N m = c.beta * ((l[0] - reference[0]) - (l[1] - reference[1]));
@@ -134,7 +150,8 @@ N formula(const Case& c, const N (&l)[2], const double (&count)[2], const N (&re
     const N p = std::exp(l[i] / count[i]);
     odds[i] = std::log(p / (N(1) - p));
   }
-  return -l[0] / count[0] - c.beta * log_sigmoid(odds[0] - odds[1]);
+  const N nll = c.nll ? -(0.125 + double{0.03f} + double{0.001f}) * (l[0] + others) : -l[0] / count[0];
+  return nll - c.beta * log_sigmoid(odds[0] - odds[1]);
 }
 
 // The sum over pairs of the inputs h, head, reference.
@@ -142,18 +159,23 @@ template <class N>
 N reference_loss(const Case& c, const std::vector<std::vector<N>>& in, const std::vector<int32_t>& targets) {
   N loss = 0;
   for (int64_t b = 0; b < c.samples; b += 2) {
-    double count[2];
+    double count[2], unused;
     N l[2], given[2];
+    const N others = c.nll ? log_prob(c, in[0], in[1], targets, b, 0, 2, &unused) : N(0);
     for (int i = 0; i < 2; ++i) {
-      l[i] = log_prob(c, in[0], in[1], targets, b + i, count + i);
+      l[i] = log_prob(c, in[0], in[1], targets, b + i, c.nll && i == 0 ? 2 : 0, c.positions, count + i);
       given[i] = in[2][2 * (b + i)] + in[2][2 * (b + i) + 1];
     }
-    if (count[0] > 0 && count[1] > 0) loss += formula(c, l, count, given);
+    if (count[0] > 0 && count[1] > 0) loss += formula(c, l, count, given, others);
   }
   return loss;
 }
 
-const Case kCases[] = {{}, {.smoothing = 0.2}, {.kind = "orpo"}, {.kind = "orpo", .samples = 2, .positions = 1}};
+const Case kCases[] = {{},
+                       {.smoothing = 0.2},
+                       {.kind = "orpo"},
+                       {.kind = "orpo", .samples = 2, .positions = 1},
+                       {.kind = "orpo", .nll = true}};
 
 bool same_bits_of(const Result& a, const Result& b) {
   return same_bits(a.ranked, b.ranked) && same_bits(a.dh, b.dh) && same_bits(a.log_probs, b.log_probs);

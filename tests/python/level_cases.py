@@ -93,7 +93,7 @@ def preference_loss(draw: Draw) -> Call:
     targets = draw.integers(vocabulary, *h.shape[:-1], low=-2 if draw.flag() else 0)
     kind = draw.pick(choices("preference_loss", "loss"))
     reference = draw.array(2 * pairs, 2) if kind == "dpo" else None
-    inputs = [h, draw.array(vocabulary, width, scale=0.3), targets, draw.maybe(vocabulary), reference]
+    inputs = [h, draw.array(vocabulary, width, scale=0.3), targets, draw.maybe(vocabulary), reference, None]
     return inputs, {"loss": kind, "beta": 0.3, "chunk_bytes": draw.pick((1 << 24, 4096))}
 
 

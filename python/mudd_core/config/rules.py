@@ -221,24 +221,12 @@ def _document_faults(config: Sections) -> list[str]:
 
 def pair_faults(config: Sections) -> list[str]:
     """Return the broken rules of a loss on pairs, whose sequences 2i and 2i + 1 are in one logical shard."""
-    loss, train, faults = config.loss, config.train, list[str]()
+    loss, train, faults = config.loss, config.train, pair_field_faults(config)
     if not loss.of_pairs:
         return faults
     why = f"loss.kind={loss.kind}"
     if config.data.pipeline != "chat":
         faults.append(f"data.pipeline: expected chat for {why}, got {config.data.pipeline}")
-    if config.data.loss_on == "all":
-        faults.append(f"data.loss_on: expected assistant or last for {why}, got all")
-    if loss.normalize != "valid":
-        faults.append(f"loss.normalize: expected valid, the mean over pairs, for {why}, got {loss.normalize}")
-    if loss.teacher:
-        faults.append(f"loss.teacher: expected no teacher for {why}, got {loss.teacher}")
-    most = 0.5 if loss.kind == "dpo" else 0
-    if loss.label_smoothing > most:
-        allowed = "at most 0.5" if most else "0"
-        faults.append(f"loss.label_smoothing: expected {allowed} for {why}, got {loss.label_smoothing:g}")
-    if loss.z:
-        faults.append(f"loss.z: expected 0 for {why}, got {loss.z:g}; only loss.kind=tokens has a z-loss")
     if loss.kind == "dpo" and not config.start.load_parameters_path:
         faults.append("start.load_parameters_path: expected the reference of loss.kind=dpo, got none")
     shards = train.shard_count()
@@ -250,6 +238,31 @@ def pair_faults(config: Sections) -> list[str]:
         )
     if config.eval.batch_size % 2:
         faults.append(f"eval.batch_size: expected whole pairs for {why}, got {config.eval.batch_size}")
+    return faults
+
+
+def pair_field_faults(config: Sections) -> list[str]:
+    """Return the broken rules of a loss on pairs that concern neither the pipeline nor the batch."""
+    loss, faults = config.loss, list[str]()
+    if not loss.of_pairs:
+        return faults
+    why = f"loss.kind={loss.kind}"
+    if config.data.loss_on == "all":
+        faults.append(f"data.loss_on: expected assistant or last for {why}, got all")
+    if loss.normalize != "valid":
+        faults.append(f"loss.normalize: expected valid, the mean over pairs, for {why}, got {loss.normalize}")
+    if loss.teacher:
+        faults.append(
+            f"loss.teacher: expected no teacher for {why}, got {loss.teacher}; leave one of the two out"
+        )
+    most = 0.5 if loss.kind == "dpo" else 0
+    if loss.label_smoothing > most:
+        allowed = "at most 0.5" if most else "0"
+        faults.append(f"loss.label_smoothing: expected {allowed} for {why}, got {loss.label_smoothing:g}")
+    if loss.z:
+        faults.append(f"loss.z: expected 0 for {why}, got {loss.z:g}; only loss.kind=tokens has a z-loss")
+    if loss.kind == "dpo" and loss.nll != "all":
+        faults.append(f"loss.nll: expected all for {why}, got {loss.nll}; only loss.kind=orpo has it")
     if config.mesh.any_world:
         faults.append(f"mesh.any_world: expected false for {why}, so that each rank has whole pairs")
     return faults

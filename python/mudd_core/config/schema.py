@@ -39,6 +39,13 @@ class LossConfig:
         later=True,
     )
     beta: float = opt(0.1, "dpo: scale of the margin; orpo: weight of the odds ratio", low=0.0, later=True)
+    nll: str = opt(
+        "all",
+        "orpo: tokens of the negative log-likelihood: all = the prompt and the chosen answer, averaged over the batch, "
+        "as in trl; answer = the chosen answer, averaged in each pair, as in the paper",
+        choices=("all", "answer"),
+        later=True,
+    )
     label_smoothing: float = opt(
         0.0,
         "tokens: probability that is taken from each target and spread over all tokens; dpo: probability that a "

@@ -27,6 +27,8 @@ TEACHER_PARTS = ("teacher_ids", "teacher_log_probs")
 
 # The reference's log-probabilities of pairs of answers, float32 [n_samples, 3], whose columns are added.
 REFERENCE, REFERENCE_COLUMNS = "reference", 3
+# The answer's positions and the weight of the negative log-likelihood, float32 [n_samples, 5] (ops.preference_loss).
+NLL, NLL_COLUMNS = "nll", 5
 
 
 class CursorMembers(TypedDict, total=False):

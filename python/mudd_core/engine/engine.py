@@ -14,7 +14,7 @@ from mudd_core.base.types import Array, JsonObject
 from mudd_core.checkpoint import StatePart, whole_parts, whole_tensors
 from mudd_core.checkpoint.stored import StoredTensor
 from mudd_core.config import Config
-from mudd_core.data.rows import REFERENCE
+from mudd_core.data.rows import NLL, REFERENCE
 from mudd_core.engine import expert_load
 from mudd_core.engine.accuracy import step_accuracy, teacher_metrics
 from mudd_core.engine.batch_part import BATCH_SUM
@@ -179,7 +179,7 @@ class Engine:
         """
         self.settle()
         given = self._given
-        given_apart = ("inputs", "targets", REFERENCE)  # a graph has these inputs without being asked
+        given_apart = ("inputs", "targets", REFERENCE, NLL)  # a graph has these inputs without being asked
         optional = self._rows.parts if given is None else [n for n in given if n not in given_apart]
         self.executor.release()  # the caller needs only one of the two graphs, so free the other
         graphs, planned = self._graphs, self._graphs.plan(tuple(optional), check_finite=True)

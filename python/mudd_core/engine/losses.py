@@ -15,7 +15,7 @@ from mudd_core import _core
 from mudd_core.base.in_use import alone
 from mudd_core.base.types import Array, Float32
 from mudd_core.config import LossConfig, ModelConfig
-from mudd_core.data.rows import REFERENCE, TEACHER_PARTS
+from mudd_core.data.rows import TEACHER_PARTS
 from mudd_core.engine.batch_check import OPTIONAL
 from mudd_core.engine.evaluation import evaluated, piece_size
 from mudd_core.engine.evaluation_sums import EvaluationSums
@@ -200,7 +200,7 @@ def sums_and_gradients(
         hidden = model_function(config)(config, Batch.of(arrays), None)
         targets = arrays["targets"]
         if pairs is not None:
-            sums = hidden.pair_loss(targets, pairs, arrays.get(REFERENCE))[:2]
+            sums = hidden.pair_loss(targets, pairs, arrays)[:2]
         else:
             sums = hidden.loss(targets, taught, regularized)[:2]
         loss, count = (taped(one) for one in sums)

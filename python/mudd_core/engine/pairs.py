@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from mudd_core.base.types import Array
 from mudd_core.config import LossConfig, ModelConfig
-from mudd_core.data.rows import REFERENCE, REFERENCE_COLUMNS
+from mudd_core.data.rows import NLL, NLL_COLUMNS, REFERENCE, REFERENCE_COLUMNS
 from mudd_core.engine.batch_check import checked_batch
 from mudd_core.engine.evaluation_sums import EvaluationSums
 
@@ -21,9 +21,11 @@ def needs_reference(rule: LossConfig | None) -> bool:
     return rule is not None and rule.kind == "dpo"
 
 
-def reference_shape(samples: int) -> tuple[int, int]:
-    """Return the shape of the reference's log-probabilities, whose columns are added."""
-    return samples, REFERENCE_COLUMNS
+def pair_parts(rule: LossConfig) -> dict[str, int]:
+    """Return the float32 arrays [B, columns] that a loss needs: the columns by name."""
+    if needs_reference(rule):
+        return {REFERENCE: REFERENCE_COLUMNS}
+    return {NLL: NLL_COLUMNS} if rule.nll == "all" else {}
 
 
 def checked_pairs(
@@ -31,9 +33,9 @@ def checked_pairs(
 ) -> tuple[dict[str, Array], tuple[str, ...]]:
     """Return the arrays of a batch of pairs, and the names of its optional arrays; raise ValueError or TypeError.
 
-    Samples 2i and 2i + 1 are the chosen and the rejected answer of a pair. reference: float32 [B, 3] for dpo.
+    Samples 2i and 2i + 1 are the chosen and the rejected answer of a pair. The batch has the arrays of pair_parts too.
     """
-    rest = {name: array for name, array in batch.items() if name != REFERENCE}
+    rest = {name: array for name, array in batch.items() if name not in (REFERENCE, NLL)}
     found, optional = checked_batch(rest, config)
     arrays: dict[str, Array] = {**found}
     rows = len(arrays["inputs"])
@@ -41,15 +43,15 @@ def checked_pairs(
         raise ValueError(
             f"[model] inputs: expected pairs, chosen and rejected by turns, got {rows} sequences"
         )
-    if not needs_reference(rule):
-        return arrays, optional
-    reference = np.asarray(batch.get(REFERENCE))
-    if reference.dtype != np.float32 or reference.shape != reference_shape(rows):
-        raise ValueError(
-            f"[model] {REFERENCE}: expected float32 {reference_shape(rows)} for loss.kind={rule.kind}, got "
-            f"{reference.dtype} {reference.shape}"
-        )
-    return {**arrays, REFERENCE: np.ascontiguousarray(reference)}, optional
+    for name, columns in pair_parts(rule).items():
+        given = np.asarray(batch.get(name))
+        if given.dtype != np.float32 or given.shape != (rows, columns):
+            raise ValueError(
+                f"[model] {name}: expected float32 {(rows, columns)} for loss.kind={rule.kind}, got {given.dtype} "
+                f"{given.shape}"
+            )
+        arrays[name] = np.ascontiguousarray(given)
+    return arrays, optional
 
 
 class PairSums(Protocol):

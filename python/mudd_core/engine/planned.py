@@ -8,8 +8,7 @@ from typing import TypedDict
 from mudd_core import _core
 from mudd_core.base.types import Array
 from mudd_core.config import LossConfig, ModelConfig
-from mudd_core.data.rows import REFERENCE
-from mudd_core.engine.pairs import needs_reference, reference_shape
+from mudd_core.engine.pairs import pair_parts
 from mudd_core.engine.teaching import Teaching, has_teacher, input_shape
 from mudd_core.graph.recording import Like, Recorder, recorded, running
 from mudd_core.models import Batch, model_function
@@ -108,11 +107,12 @@ def plan_graph(
         if mode == "logits":
             outputs = (hidden.logits(),)
         elif pairs is not None:
-            reference = None
-            if needs_reference(pairs):
-                names = (*names, REFERENCE)
-                reference = recorder.input(REFERENCE, reference_shape(shape[0]), "float32")
-            outputs = hidden.pair_loss(inputs["targets"], pairs, reference)
+            parts = pair_parts(pairs)
+            names = (*names, *parts)
+            given = {
+                name: recorder.input(name, (shape[0], columns), "float32") for name, columns in parts.items()
+            }
+            outputs = hidden.pair_loss(inputs["targets"], pairs, given)
         else:
             outputs = hidden.loss(inputs["targets"], taught, regularized if mode == "train" else None)
             aux = recorded(further.loss(inputs["targets"])).number if further else -1

@@ -126,17 +126,18 @@ class Hidden:
             )
         return found
 
-    def pair_loss(self, targets: Like, rule: LossConfig, reference: Like | None) -> tuple[Like, ...]:
+    def pair_loss(self, targets: Like, rule: LossConfig, given: Mapping[str, Like]) -> tuple[Like, ...]:
         """Return (nats, pairs, ranked, log_probs) of ops.preference_loss for pairs of answers.
 
-        reference: [B, W], as in ops.preference_loss; None for rule.kind=orpo.
+        given: its inputs reference and nll, as far as the loss has them.
         """
         found: tuple[Like, ...] = ops.preference_loss(
             self.h,
             self.head,
             targets,
             self.bias,
-            reference,
+            given.get("reference"),
+            given.get("nll"),
             loss=rule.kind,
             beta=rule.beta,
             label_smoothing=rule.label_smoothing,

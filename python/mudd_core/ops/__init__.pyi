@@ -356,7 +356,7 @@ def pattention_backward(dy: Given | tuple[Given | None, ...], x: Given, key: Giv
     dy is one array, or a tuple with one for each projection."""
 
 @overload
-def preference_loss(h: Array, head: Array, targets: Array, bias: Array | None = None, reference: Array | None = None, *, loss: str = 'dpo', beta: float = 0.1, label_smoothing: float = 0.0, chunk_bytes: int = 16777216) -> tuple[Float64, Float64, Float32, Float64]:
+def preference_loss(h: Array, head: Array, targets: Array, bias: Array | None = None, reference: Array | None = None, nll: Array | None = None, *, loss: str = 'dpo', beta: float = 0.1, label_smoothing: float = 0.0, chunk_bytes: int = 16777216) -> tuple[Float64, Float64, Float32, Float64]:
     """Loss of pairs of answers: (loss float64 [S], pairs float64 [S], ranked, log_probs float64 [B]).
 
     h [B, T, D], head [V, D], targets int32 [B, T]; a negative target is ignored. bias [V] is added to the logits.
@@ -364,7 +364,9 @@ def preference_loss(h: Array, head: Array, targets: Array, bias: Array | None = 
     of a sample's targets; a: their mean. reference [B, W]: a row's sum is the same sum L under a reference model (dpo).
     dpo: m = beta ((l_c - L_c) - (l_r - L_r)), loss = -(1 - label_smoothing) log sigmoid(m) - label_smoothing log
     sigmoid(-m). orpo: m = beta (a_c - a_r), loss = -a_c - beta log sigmoid(logit(exp(a_c)) - logit(exp(a_r))).
-    loss is the sum over the pairs of each shard. ranked float32 [B, 2]: for a chosen answer 1 if m > 0, and m.
+    With nll [B, 5] (orpo) targets outside the answer count too: its columns 0 and 1 are the first position of the
+    answer's targets in a row and the one after the last, the sum of the others is a weight w, and -w times the sum of all
+    log-probabilities of the chosen row replaces -a_c. loss is the sum over the pairs of each shard. ranked float32 [B, 2]: for a chosen answer 1 if m > 0, and m.
 
     Options:
         loss: formula of the loss. Values: dpo, orpo.
@@ -372,12 +374,12 @@ def preference_loss(h: Array, head: Array, targets: Array, bias: Array | None = 
         label_smoothing: probability of a swapped pair (dpo). Values: a number in [0, 0.5].
         chunk_bytes: bytes of logits that exist at once. Values: at least 1."""
 @overload
-def preference_loss(h: Given, head: Given, targets: Given, bias: Given | None = None, reference: Given | None = None, *, loss: str = 'dpo', beta: float = 0.1, label_smoothing: float = 0.0, chunk_bytes: int = 16777216) -> tuple[Tensor, Tensor, Tensor, Tensor]: ...
+def preference_loss(h: Given, head: Given, targets: Given, bias: Given | None = None, reference: Given | None = None, nll: Given | None = None, *, loss: str = 'dpo', beta: float = 0.1, label_smoothing: float = 0.0, chunk_bytes: int = 16777216) -> tuple[Tensor, Tensor, Tensor, Tensor]: ...
 @overload
-def preference_loss(h: T, head: T, targets: Like, bias: T | None = None, reference: T | None = None, *, loss: str = 'dpo', beta: float = 0.1, label_smoothing: float = 0.0, chunk_bytes: int = 16777216) -> tuple[T, T, T, T]: ...
+def preference_loss(h: T, head: T, targets: Like, bias: T | None = None, reference: T | None = None, nll: T | None = None, *, loss: str = 'dpo', beta: float = 0.1, label_smoothing: float = 0.0, chunk_bytes: int = 16777216) -> tuple[T, T, T, T]: ...
 
-def preference_loss_backward(dloss: Given | None | tuple[Given | None, ...], h: Given, head: Given, targets: Given, bias: Given | None = None, reference: Given | None = None, *, loss: str = 'dpo', beta: float = 0.1, label_smoothing: float = 0.0, chunk_bytes: int = 16777216) -> tuple[Float32, Float32, None, Float32 | None, Float32 | None]:
-    """Gradients (dh, dhead, None, dbias, dreference) of preference_loss; None for absent inputs.
+def preference_loss_backward(dloss: Given | None | tuple[Given | None, ...], h: Given, head: Given, targets: Given, bias: Given | None = None, reference: Given | None = None, nll: Given | None = None, *, loss: str = 'dpo', beta: float = 0.1, label_smoothing: float = 0.0, chunk_bytes: int = 16777216) -> tuple[Float32, Float32, None, Float32 | None, Float32 | None, Float32 | None]:
+    """Gradients (dh, dhead, None, dbias, dreference, dnll) of preference_loss; None for absent inputs.
 
     Of the summed loss, scaled per shard by dloss (None: 1)."""
 

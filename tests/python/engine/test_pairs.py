@@ -12,7 +12,7 @@ import mudd_core as mc
 from mudd_core import dist
 from mudd_core.config import Config, LossConfig
 from mudd_core.engine.engine import Engine
-from mudd_core.engine.pairs import PairEvaluator
+from mudd_core.engine.pairs import PairEvaluator, pair_parts
 from rank_runs import config_in_shards, on_ranks
 from reference.numpy_preferences import pair_losses
 from small_models import CASES, make, make_batch
@@ -20,8 +20,10 @@ from small_models import CASES, make, make_batch
 CLOSE = 1e-5  # log-probabilities of float32 logits, summed over an answer
 RULES = {
     "dpo": LossConfig(kind="dpo", beta=0.3, label_smoothing=0.1),
-    "orpo": LossConfig(kind="orpo", beta=0.2),
+    "orpo": LossConfig(kind="orpo", beta=0.2, nll="answer"),
+    "orpo_of_all": LossConfig(kind="orpo", beta=0.2),
 }
+WEIGHT = 0.0625  # of all targets of a chosen sample
 
 
 def batch_of(vocab_size: int, samples: int, length: int, seed: int = 0) -> dict[str, Any]:
@@ -33,11 +35,16 @@ def batch_of(vocab_size: int, samples: int, length: int, seed: int = 0) -> dict[
     )
     batch["targets"] = batch["targets"].astype(np.int32)
     batch["reference"] = rng.normal(-20, 2, (samples, 3)).astype(np.float32)
+    batch["nll"] = np.zeros((samples, 5), np.float32)
+    batch["nll"][:, :2] = length - 3, length  # the last three positions are the answer
+    batch["nll"][::2, 2] = WEIGHT
     return batch
 
 
-def of_kind(batch: dict[str, Any], kind: str) -> dict[str, Any]:
-    return batch if kind == "dpo" else {name: array for name, array in batch.items() if name != "reference"}
+def of_rule(batch: dict[str, Any], rule: LossConfig) -> dict[str, Any]:
+    """Return the arrays that a loss needs."""
+    others = {"reference", "nll"} - pair_parts(rule).keys()
+    return {name: array for name, array in batch.items() if name not in others}
 
 
 @pytest.mark.parametrize("kind", RULES)
@@ -45,7 +52,7 @@ def of_kind(batch: dict[str, Any], kind: str) -> dict[str, Any]:
 def test_planned_equals_immediate(name: str, kind: str) -> None:
     model, cfg, _ = make(name)
     model.pairs = RULES[kind]
-    batch = of_kind(batch_of(cfg.vocab_size, 8, 17), kind)
+    batch = of_rule(batch_of(cfg.vocab_size, 8, 17), RULES[kind])
     loss, gradients = model.loss_and_gradients(batch, shards=4)
     again, immediate = model.loss_and_gradients_immediate(batch, shards=4)
     assert loss == again and set(gradients) == set(immediate)
@@ -63,12 +70,15 @@ def test_the_loss_of_a_model_equals_the_formula(kind: str) -> None:
     picked = np.take_along_axis(each, np.maximum(batch["targets"], 0)[..., None], -1)[..., 0]
     counted = batch["targets"] >= 0
     given = batch["reference"].astype(np.float64).sum(1)
-    rule = RULES[kind]
-    want = pair_losses(
-        kind, rule.beta, rule.label_smoothing, (picked * counted).sum(1), counted.sum(1).astype(float), given
-    )
-    assert model.loss(of_kind(batch, kind)) == pytest.approx(want.loss.mean(), rel=CLOSE)
-    sums = PairEvaluator(model).evaluate(model.checked(of_kind(batch, kind))[0])
+    rule, every = RULES[kind], (picked * counted).sum(1)
+    counted &= (np.arange(12) >= 9) | (kind != "orpo_of_all")
+    sums, sizes = (picked * counted).sum(1), counted.sum(1).astype(float)
+    want = pair_losses(rule.kind, rule.beta, rule.label_smoothing, sums, sizes, given)
+    if kind == "orpo_of_all":  # the weighted sum of all targets replaces the mean of the answer
+        want = want._replace(loss=want.loss + (sums / sizes - WEIGHT * every)[::2])
+    batch = of_rule(batch, rule)
+    assert model.loss(batch) == pytest.approx(want.loss.mean(), rel=CLOSE)
+    sums = PairEvaluator(model).evaluate(model.checked(batch)[0])
     assert sums.loss == pytest.approx(want.loss.sum(), rel=CLOSE)
     assert sums[1:5] == (3, (want.margin > 0).sum(), None, None)
     assert sums.margins == pytest.approx(want.margin.sum(), rel=CLOSE, abs=CLOSE)
@@ -81,7 +91,7 @@ def trained(comm: dist.Comm, config: Config) -> tuple[list[str], dict[str, bytes
     losses = []
     for step in range(2):
         batch = batch_of(config.model.vocab_size, config.train.batch_size, config.train.seq_len, step)
-        report = engine.train_step(step, 1e-2, of_kind(batch, config.loss.kind))
+        report = engine.train_step(step, 1e-2, of_rule(batch, config.loss))
         losses.append(float(report.loss).hex())
     return losses, {name: value.tobytes() for name, value in model.parameters.items()}, dict(engine.metrics())
 
@@ -105,6 +115,6 @@ def test_wrong_batches_of_pairs_are_refused() -> None:
     with pytest.raises(ValueError, match="expected pairs, chosen and rejected by turns, got 3 sequences"):
         model.loss(odd)
     with pytest.raises(ValueError, match=r"reference: expected float32 \(4, 3\) for loss.kind=dpo"):
-        model.loss(of_kind(batch, "orpo"))
+        model.loss(of_rule(batch, RULES["orpo"]))
     with pytest.raises(ValueError, match="whole pairs in each of 4 logical shards"):
         model.loss(batch, shards=4)

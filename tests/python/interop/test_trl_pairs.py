@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -33,8 +34,8 @@ def records() -> list[dict[str, str]]:
     return [{key: " ".join(rng.choice(WORDS, rng.integers(2, 12))) for key in keys} for _ in range(PAIRS)]
 
 
-def batch_in(folder: Path) -> dict[str, Any]:
-    """Return the sequences of the records, chosen and rejected by turns."""
+def batch_in(folder: Path, nll: str = "answer") -> dict[str, Any]:
+    """Return the sequences of the records, chosen and rejected by turns. nll: the value of loss.nll."""
     write_jsonl(folder / "pairs.jsonl", records())
     fields = {
         "data.pipeline": "chat",
@@ -44,6 +45,7 @@ def batch_in(folder: Path) -> dict[str, Any]:
         "data.cache_dir": folder / "cache",
         "data.shuffle": "off",
         "loss.kind": "orpo",
+        "loss.nll": nll,
         "train.seq_len": T,
         "train.logical_shards": 4,
     }
@@ -117,7 +119,7 @@ def test_dpo_equals_the_trainer_of_trl(given: tuple[Path, dict[str, Any]], beta:
     loss.backward()
 
     model: Any = mc.load(folder / "base").model
-    model.pairs = LossConfig(kind="orpo")
+    model.pairs = LossConfig(kind="orpo", nll="answer")
     planned = model.plan("evaluate", 2 * PAIRS, T, optional=("positions", "segments"))
     planned.fill(batch)
     planned.executor.run()
@@ -142,5 +144,40 @@ def test_orpo_equals_the_odds_ratio_of_trl(given: tuple[Path, dict[str, Any]]) -
     trainer.beta, trainer.accelerator = 0.2, torch.zeros(1)  # odds_ratio_loss reads their values and a device
     odds = trainer.odds_ratio_loss(means[0::2], means[1::2])[0]
     loss = -means[0::2].mean() - odds.mean()
+    loss.backward()
+    rule = LossConfig(kind="orpo", beta=0.2, nll="answer")
+    compare(ours(folder / "policy", rule, batch), loss, gradients_of(policy))
+
+
+def test_orpo_equals_the_trainer_of_trl(given: tuple[Path, dict[str, Any]]) -> None:
+    from trl.experimental.orpo import ORPOTrainer
+
+    folder, _ = given
+    batch = batch_in(folder, "all")
+    policy = transformers.LlamaForCausalLM.from_pretrained(folder / "policy", dtype=torch.float32)
+    inputs: dict[str, Any] = {}
+    for side, name in enumerate(("chosen", "rejected")):
+        rows = range(side, 2 * PAIRS, 2)
+        sizes = [int((batch["segments"][row] > 0).sum()) for row in rows]
+        ids, labels = (torch.full((PAIRS, T + 1), fill) for fill in (0, -100))
+        for at, (row, size) in enumerate(zip(rows, sizes, strict=True)):
+            targets = batch["targets"][row, :size].tolist()
+            assert side == 1 or min(targets) >= 0  # all tokens of a chosen conversation
+            begin, end = batch["nll"][row, :2].astype(int).tolist()
+            last = int(batch["targets"][row, end - 1])
+            ids[at, : size + 1] = torch.tensor([*batch["inputs"][row, :size].tolist(), last])
+            labels[at, begin + 1 : end + 1] = torch.tensor(targets[begin:end])
+            assert end == size
+        inputs[f"{name}_input_ids"], inputs[f"{name}_labels"] = ids, labels
+        inputs[f"{name}_attention_mask"] = (torch.arange(T + 1) <= torch.tensor(sizes)[:, None]).long()
+    trainer: Any = ORPOTrainer.__new__(ORPOTrainer)
+    trainer.beta, trainer.is_encoder_decoder, trainer.aux_loss_enabled, trainer.padding_value = (
+        0.2,
+        False,
+        False,
+        0,
+    )
+    trainer.accelerator = SimpleNamespace(device=torch.device("cpu"), gather_for_metrics=lambda x: x)
+    loss, _ = trainer.get_batch_loss_metrics(policy, inputs)
     loss.backward()
     compare(ours(folder / "policy", LossConfig(kind="orpo", beta=0.2), batch), loss, gradients_of(policy))

@@ -34,10 +34,12 @@ PairLoss orpo(const PreferenceRule& rule, const AnswerSums& chosen, const Answer
   const double q_c = complement(a_c), q_r = complement(a_r);
   const double odds = (a_c - math::log(q_c)) - (a_r - math::log(q_r));
   const double slope = -rule.beta * sigmoid(-odds);
+  const bool mean = chosen.nll < 0;
   PairLoss p;
   p.margin = rule.beta * (a_c - a_r);
-  p.loss = -a_c - rule.beta * log_sigmoid(odds);
-  p.by_chosen = (slope / q_c - 1) / n_c;
+  p.loss = (mean ? -a_c : -chosen.nll * (chosen.log_prob + chosen.others)) - rule.beta * log_sigmoid(odds);
+  p.by_chosen = mean ? (slope / q_c - 1) / n_c : slope / q_c / n_c - chosen.nll;
+  p.by_others = mean ? 0 : -chosen.nll;
   p.by_rejected = -slope / q_r / n_r;
   return p;
 }

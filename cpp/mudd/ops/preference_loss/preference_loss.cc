@@ -29,8 +29,13 @@ class PreferenceLoss : public CrossEntropy {
     check(!io.has_input(kReference) ||
               (reference.dtype == DType::f32 && reference.shape.size() == 2 && reference.rows() == samples),
           op(), "reference: expected f32[", samples, ", W], got ", reference.text());
+    check(!io.has_input(kNll) || rule_.kind == Preference::orpo, op(), "nll: expected none with loss=dpo");
+    check(!io.has_input(kNll) || (io.input(kNll).dtype == DType::f32 && io.input(kNll).shape.size() == 2 &&
+                                  io.input(kNll).rows() == samples && io.input(kNll).shape[1] == kNllColumns),
+          op(), "nll: expected f32[", samples, ", ", kNllColumns, "], got ",
+          io.has_input(kNll) ? io.input(kNll).text() : "none");
     io.output({{samples}, DType::f64});
-    io.saved(samples * static_cast<int64_t>(sizeof(double)));
+    io.saved(2 * samples * static_cast<int64_t>(sizeof(double)));
   }
 
   void forward(const Run& run) override {
@@ -42,10 +47,19 @@ class PreferenceLoss : public CrossEntropy {
   void backward(const Run& run) override {
     row_gradients(run, work(run, true));
     if (run.wants(kReference)) reference_gradient(run);
+    if (run.wants(kNll)) no_gradient(run);
   }
 
  private:
-  static constexpr int kReference = kTargets + 2;
+  static constexpr int kReference = kTargets + 2, kNll = kReference + 1;
+  static constexpr int64_t kNllColumns = 5;
+
+  // Return true for a position of a sample whose target belongs to the answer.
+  static bool in_answer(const Run& run, int64_t sample, int64_t position) {
+    if (!run.has_in(kNll)) return true;
+    const float* row = run.in(kNll).f32() + sample * run.in(kNll).stride;
+    return static_cast<float>(position) >= row[0] && static_cast<float>(position) < row[1];
+  }
 
   static double upstream(const Run& run, int s) {
     return run.dout(0) ? static_cast<const double*>(run.dout(0).data)[s] : run.step().loss_scale;
@@ -53,7 +67,9 @@ class PreferenceLoss : public CrossEntropy {
 
   // The gradient of a row's log-probability is the one of its sample's sum; the kernel weighs its loss.
   double row_weight(const Run& run, const Work& w, int64_t r, int s) const override {
-    return -upstream(run, s) * run.saved_as<double>(0)[w.s.rows[r] / run.in(kTargets).cols];
+    const int64_t length = run.in(kTargets).cols, sample = w.s.rows[r] / length;
+    const bool others = !in_answer(run, sample, w.s.rows[r] % length);
+    return -upstream(run, s) * run.saved_as<double>(0)[sample + (others ? run.in(kTargets).rows : 0)];
   }
 
   // Return the sums of a sample. row: its first row with a target, moved past its last one.
@@ -62,8 +78,14 @@ class PreferenceLoss : public CrossEntropy {
     const int64_t length = run.in(kTargets).cols;
     for (; *row < w.counted && w.s.rows[*row] < (sample + 1) * length; ++*row) {
       const RowSoftmax& one = w.s.stats[*row];
-      sums.log_prob -= math::log(one.sum) + (static_cast<double>(one.max) - static_cast<double>(one.target));
-      ++sums.targets;
+      const double nats = math::log(one.sum) + (static_cast<double>(one.max) - static_cast<double>(one.target));
+      const bool counts = in_answer(run, sample, w.s.rows[*row] % length);
+      (counts ? sums.log_prob : sums.others) -= nats;
+      sums.targets += int{counts};
+    }
+    if (run.has_in(kNll)) {
+      const float* nll = run.in(kNll).f32() + sample * run.in(kNll).stride;
+      sums.nll = static_cast<double>(nll[2]) + static_cast<double>(nll[3]) + static_cast<double>(nll[4]);
     }
     if (!run.has_in(kReference)) return sums;
     const Tensor& reference = run.in(kReference);
@@ -88,6 +110,8 @@ class PreferenceLoss : public CrossEntropy {
         count += int{counts};
         weights[b] = pair.by_chosen;
         weights[b + 1] = pair.by_rejected;
+        weights[samples + b] = pair.by_others;
+        weights[samples + b + 1] = 0;
         log_probs[b] = chosen.log_prob;
         log_probs[b + 1] = rejected.log_prob;
         float* to = run.out(2).f32() + b * run.out(2).stride;
@@ -112,6 +136,13 @@ class PreferenceLoss : public CrossEntropy {
         }
   }
 
+  // The positions and weights of nll are constants.
+  static void no_gradient(const Run& run) {
+    const Tensor& to = run.din(kNll);
+    if (run.accumulate(kNll)) return;
+    for (int64_t b = 0; b < to.rows; ++b) std::fill_n(to.f32() + b * to.stride, to.cols, 0.0f);
+  }
+
   PreferenceRule rule_;
 };
 
@@ -127,13 +158,17 @@ Samples 2p and 2p + 1 are the chosen and the rejected answer of pair p. log_prob
 of a sample's targets; a: their mean. reference [B, W]: a row's sum is the same sum L under a reference model (dpo).
 dpo: m = beta ((l_c - L_c) - (l_r - L_r)), loss = -(1 - label_smoothing) log sigmoid(m) - label_smoothing log
 sigmoid(-m). orpo: m = beta (a_c - a_r), loss = -a_c - beta log sigmoid(logit(exp(a_c)) - logit(exp(a_r))).
-loss is the sum over the pairs of each shard. ranked float32 [B, 2]: for a chosen answer 1 if m > 0, and m.)",
+nll [B, 5] (orpo): columns 0 and 1 are the first position of the answer's targets in a row and the one after the last;
+l and a have only these. The sum of the other columns is a weight w, and -w times the sum of the log-probabilities of
+all targets of the chosen row replaces -a_c. loss is the sum over the pairs of each shard. ranked float32 [B, 2]: for a
+chosen answer 1 if m > 0, and m.)",
       .backward_help = R"(Of the summed loss, scaled per shard by dloss (None: 1).)",
       .inputs = {{"h"},
                  {"head"},
                  {"targets", OpInput::kIndex},
                  {"bias", OpInput::kOptional},
-                 {"reference", OpInput::kOptional}},
+                 {"reference", OpInput::kOptional},
+                 {"nll", OpInput::kOptional}},
       .outputs = {{"loss", OpOutput::kLoss, DType::f64},
                   {"pairs", OpOutput::kNoGradient, DType::f64},
                   {"ranked", OpOutput::kNoGradient},

@@ -112,6 +112,7 @@ def tune(
     loss_normalize: Literal["valid", "all_slots", "micro_mean"] = ...,
     loss_kind: Literal["tokens", "dpo", "orpo"] = ...,
     loss_beta: float = ...,
+    loss_nll: Literal["all", "answer"] = ...,
     loss_label_smoothing: float = ...,
     loss_z: float = ...,
     loss_teacher: str | os.PathLike[str] = ...,

@@ -103,7 +103,8 @@ class ChatData:
         shuffled, bos_id = self.config.data.shuffle != "off", self.tokenizer.bos_id
         made: ChatRows | PairRows
         if self.of_pairs:
-            made = PairRows(self.kept, found, split, shape, shuffled, bos_id, self.reference)
+            of_all = self.config.loss.kind == "orpo" and self.config.loss.nll == "all"
+            made = PairRows(self.kept, found, split, shape, shuffled, bos_id, self.reference, of_all=of_all)
         else:
             made = ChatRows(self.kept, found, split, shape, shuffled, bos_id)
         if split == "train" and made.rows < 1 and not found.dropped:

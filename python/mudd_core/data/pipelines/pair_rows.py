@@ -15,7 +15,7 @@ from mudd_core.data.chat.kept import IDS, Kept
 from mudd_core.data.chat.masks import Example
 from mudd_core.data.formats.bounded import BoundedFile
 from mudd_core.data.pipelines.chat_rows import PARTS, Chosen, arrays_of, chosen, cut_left
-from mudd_core.data.rows import REFERENCE, REFERENCE_COLUMNS, RowShape
+from mudd_core.data.rows import NLL, REFERENCE, REFERENCE_COLUMNS, RowShape
 from mudd_core.data.sources.corpus import Split
 
 
@@ -33,7 +33,8 @@ def chosen_pairs(kept: Kept, split: Split, seq_len: int, too_long: str) -> Chose
 class PairRows:
     """Pairs by sample index. Each epoch has all pairs in another order; a pair is a function of (seed, index).
 
-    reference: the reference's log-probability of each kept answer, in nats; None if the loss needs none.
+    reference: the reference's log-probability of each kept answer, in nats; None if the loss needs none. of_all: the
+    loss also has the negative log-likelihood of all tokens of each chosen conversation.
     """
 
     core = None
@@ -48,10 +49,13 @@ class PairRows:
         shuffled: bool,
         bos_id: int | None,
         reference: Float64 | None,
+        *,
+        of_all: bool = False,
     ) -> None:
         self.shape, self._kept, self._bos_id = shape, kept, bos_id
         self._wraps, self._shuffled = split == "train", shuffled and split == "train"
-        self._places, self._reference = found.places, reference
+        self._places, self._slots, self._reference = found.places, found.slots, reference
+        self._of_all, self._weights = of_all, dict[int, float]()  # by the first sample of a batch
         self._starts = kept.starts()
         self._file = BoundedFile(kept.folder / IDS, reads_again=True)
 
@@ -78,26 +82,68 @@ class PairRows:
         return cut_left(one, self.shape.seq_len + 1, self._bos_id)
 
     def _place(self, sample: int) -> int | None:
-        """Return the index of the answer of a sample; None after the end of a validation."""
+        """Return the index of the answer of a sample among the kept ones; None after the end of a validation."""
+        at = self._index(sample)
+        return None if at is None else int(self._places[at])
+
+    def _index(self, sample: int) -> int | None:
+        """Return the index of the answer of a sample among those that fit; None after the end of a validation."""
         epoch, row = divmod(sample, max(1, self.rows))
         if epoch and not self._wraps:
             return None
         pair, side = divmod(row, 2)
         if self._shuffled:
             pair = _core.permute(pair, self.rows // 2, self.shape.seed, "chat.pairs", epoch)
-        return int(self._places[2 * pair + side])
+        return 2 * pair + side
+
+    def _weight(self, sample: int) -> float:
+        """Return P / N of a sample's batch: the number of its pairs, and of the targets in their chosen conversations.
+
+        The mean over the pairs of P / N times the sum over a conversation is the mean over all N targets.
+        """
+        size = self.shape.batch_size
+        first = sample // size * size
+        if first not in self._weights:
+            found = [self._index(one) for one in range(first, first + size, 2)]
+            slots = [int(self._slots[at]) for at in found if at is not None]
+            self._weights = {first: len(slots) / sum(slots)}
+        return self._weights[first]
 
     def arrays(self, first_sample: int, n_samples: int) -> dict[str, Array]:
-        """Return the arrays of ChatRows, and `reference` float32 [n, 3] if there is one.
+        """Return the arrays of ChatRows, and the float32 arrays that the loss has: `reference` [n, 3], `nll` [n, 5].
 
-        The sum of its columns is the float64 value.
+        The sum of three columns is a float64 value.
         """
         samples = range(first_sample, first_sample + n_samples)
-        found: dict[str, Array] = {**arrays_of(map(self.examples, samples), self.shape.seq_len)}
+        rows = [self.examples(sample) for sample in samples]
+        found: dict[str, Array] = {}
+        if self._of_all:
+            found[NLL] = self._nll(samples, rows)
+            rows = [
+                row if sample % 2 else list(map(_whole, row))
+                for sample, row in zip(samples, rows, strict=True)
+            ]
+        found |= arrays_of(rows, self.shape.seq_len)
         if self._reference is not None:
             places = [self._place(sample) for sample in samples]
             found[REFERENCE] = thirds([0.0 if at is None else float(self._reference[at]) for at in places])
         return found
+
+    def _nll(self, samples: range, rows: list[list[Example]]) -> Array:
+        """Return the positions of the targets of each answer, and the weight of all targets of a chosen sample."""
+        spans = np.zeros((len(rows), 2), np.float32)
+        weights = [0.0] * len(rows)
+        for n, (sample, row) in enumerate(zip(samples, rows, strict=True)):
+            for one in row:
+                places = np.flatnonzero(one.counts[1:])
+                spans[n] = places[0], places[-1] + 1
+                weights[n] = 0.0 if sample % 2 else self._weight(sample)
+        return np.concatenate([spans, thirds(weights)], axis=1)
+
+
+def _whole(one: Example) -> Example:
+    """Return an example with all ids as targets."""
+    return replace(one, counts=np.ones_like(one.counts))
 
 
 def answers_at(
