@@ -87,6 +87,28 @@ def test_a_resume_and_micro_batches_have_the_bits_of_one_run(given: Path) -> Non
     assert f"margin {last.margin:.6f}" in done.stdout
 
 
+def test_the_reference_has_the_adapters_from_which_the_run_starts() -> None:
+    fields = {**FIELDS, "train_steps": 3, "progress": False}
+    mc.tune("base", "chat.jsonl", "runs/first", data_eval_path="chat.jsonl", **fields)  # type: ignore[arg-type]
+    mc.export("runs/first", "first", "adapter")
+    tuned = mc.tune("base", "pairs.jsonl", "runs/more", adapter="first", loss="dpo", **fields)  # type: ignore[arg-type]
+    first = tuned.held_out[0]
+    assert first.loss == np.log(2) and first.margin == 0 and tuned.held_out[-1].margin != 0
+    kept, other = (json.loads(Path(f"runs/{run}/reference.json").read_text()) for run in ("more", "dpo"))
+    assert len(kept["adapters_sha256"]) == 64 and "adapters_sha256" not in other
+    assert kept["log_probs"] != other["log_probs"] and len(kept["log_probs"]) == len(other["log_probs"])
+
+
+def test_a_teacher_for_pairs_is_refused_before_any_work() -> None:
+    words = ["--base=base", "--data=pairs.jsonl", "--workdir=runs/taught", "--loss=dpo"]
+    done = launched(Path.cwd(), "tune", *words, "--teacher=teacher.h5")
+    assert done.returncode == 2 and not Path("runs/taught").exists()
+    assert "loss.teacher: expected no teacher for loss.kind=dpo, got teacher.h5; leave one of" in done.stderr
+    done = launched(Path.cwd(), "tune", *words[:3], "--teacher=teacher.h5")
+    assert done.returncode == 2 and "teacher.h5, which does not exist" in done.stderr
+    assert "importing" not in done.stdout and not Path("runs/taught/base").exists()
+
+
 def test_full_fine_tuning_and_bf16(capsys: pytest.CaptureFixture[str]) -> None:
     fields = {**FIELDS, "optim_lr": 1e-3, "train_steps": 8, "tune_method": "full", "train_precision": "bf16"}
     tuned = mc.tune("base", "pairs.jsonl", "runs/full", loss="dpo", **fields)  # type: ignore[arg-type]

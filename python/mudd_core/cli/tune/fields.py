@@ -22,7 +22,7 @@ from mudd_core.config import (
     typed_names,
 )
 from mudd_core.config.fields import replace_path
-from mudd_core.config.rules import tune_faults
+from mudd_core.config.rules import pair_field_faults, tune_faults
 from mudd_core.config.schema import LOSSES
 from mudd_core.data.chat.conversations import require_records
 from mudd_core.data.chat.renderer import require_jinja2
@@ -30,6 +30,7 @@ from mudd_core.data.chat.templates import find_template
 from mudd_core.data.sources.splits import sources_of
 from mudd_core.engine.lora import adapted_names
 from mudd_core.interop.hf_settings import model_config
+from mudd_core.run.build.rows import teacher_file
 from mudd_core.run.store.json_files import read_saved_config
 from mudd_core.run.store.run_folder import CONFIG, RunFolder
 
@@ -60,7 +61,8 @@ def require_fields(words: Sequence[str], base: str) -> Config | None:
     overrides = split_words(list(words), config)
     config = apply_overrides(config, overrides)
     require_model(config, model)
-    check_fields(config, typed_names(overrides), tune_faults)
+    check_fields(config, typed_names(overrides), lambda one: tune_faults(one) + pair_field_faults(one))
+    teacher_file(config)  # raises UserError for another file
     if config.tune.method == "lora":
         # The saved model of a run leaves these sizes to its data; they decide no name.
         sized = replace(model, vocab_size=model.vocab_size or 1, max_seq_len=model.max_seq_len or 1)

@@ -1,6 +1,7 @@
 """The reference's log-probabilities of pairs of answers, computed once and kept in the folder of the run.
 
-The reference is the base without adapters: the weights of start.load_parameters_path.
+The reference is the model before the first update: the weights of start.load_parameters_path, with the adapters of
+lora.start_from if there are any, as in trl.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ import numpy as np
 
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.members import object_in
+from mudd_core.base.paths import local
 from mudd_core.base.show.waiting import waiting
 from mudd_core.base.types import Float64, JsonObject
 from mudd_core.config import Config, LossConfig, ModelConfig
 from mudd_core.engine.frozen import set_weight
 from mudd_core.engine.model_shape import resolved_model
 from mudd_core.engine.pairs import needs_reference
-from mudd_core.run.build.base import weights_sha256
+from mudd_core.run.build.base import load_base, weights_sha256
 from mudd_core.run.build.grow import start_weights
 from mudd_core.run.build.start_source import Source, base_path, read_source
 from mudd_core.run.build.stored_types import stored_in
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
 
 _TOKENS_AT_ONCE = 2048
 _VALUES = "log_probs"
-_BASE = "base_sha256"
+_BASE, _ADAPTERS = "base_sha256", "adapters_sha256"
 
 
 def with_reference(
@@ -65,11 +67,16 @@ def _kept_or_computed(
         return _values(kept, text), ""  # full fine-tuning may lose its base
     source = read_source(path)
     facts[_BASE] = weights_sha256(source.tensors)
+    if (begins := _initial_adapters(config)) is not None:
+        was = None if kept is None else kept.get(_ADAPTERS)
+        facts[_ADAPTERS] = (
+            weights_sha256(read_source(begins, warns=False).tensors) if begins.exists() else was
+        )
     if kept is not None and _equal(kept, facts):
         return _values(kept, text), ""
     shape = resolved_model(config, text.vocab_size)
     with waiting("computing the log-probabilities of the reference", shown=shown):
-        found = _computed(config, text, shape, source)
+        found = _computed(config, text, shape, source, folder)
     if file is not None:
         write_json(file, {**facts, _VALUES: found.tolist()})
     changed = [name for name in facts if kept is not None and kept.get(name) != facts[name]]
@@ -112,16 +119,29 @@ def _values(kept: JsonObject, text: ChatData) -> Float64:
     return found
 
 
-def _computed(config: Config, text: ChatData, shape: ModelConfig, source: Source) -> Float64:
+def _initial_adapters(config: Config) -> Path | None:
+    """Return the file of the adapters with which the run starts; None if they are new and change nothing."""
+    begins = config.lora.start_from if config.tune.method == "lora" else ""
+    return local(begins, "[config] lora.start_from") if begins else None
+
+
+def _computed(
+    config: Config, text: ChatData, shape: ModelConfig, source: Source, folder: RunFolder | None
+) -> Float64:
     """Return the log-probability of each kept answer in nats, zero for the pairs that are left out."""
     from mudd_core.engine.model import Model
 
     stored = stored_in(config).of(shape, config) if config.tune.method == "lora" else None
-    model = Model(shape, initialize=False, precision=config.train.precision, stored=stored)
-    for name, value in start_weights(model, source):
-        set_weight(model.store, name, value)
+    precision = config.train.precision
+    if _initial_adapters(config) is not None:
+        model = Model(shape, precision=precision, stored=stored, lora=config.lora)
+        load_base(config, model, folder).settle(model, fresh=True)
+    else:
+        model = Model(shape, initialize=False, precision=precision, stored=stored)
+        for name, value in start_weights(model, source):
+            set_weight(model.store, name, value)
     model.store.repack()
-    model.pairs = LossConfig(kind="orpo")  # the same log-probabilities, without a reference
+    model.pairs = LossConfig(kind="orpo", nll="answer")  # the same log-probabilities, without a reference
     found = np.zeros(text.kept.lengths.size, np.float64)
     for places in (text.train.places, text.valid.places):
         found[places] = _log_probs(model, text, places.tolist(), config.train.seq_len)
