@@ -1,6 +1,6 @@
 # Fuzzing of the readers, and the C++ test suites under gcc's sanitizers; sourced by ./run.
 
-n_targets=19 # targets in Python: they get equal parts of the time, and run in parallel with the C++ targets
+n_targets=24 # targets in Python: they get equal parts of the time, and run in parallel with the C++ targets
 
 # configure_fuzz: configures tests/fuzz in build/fuzz with the interpreter of .venv.
 configure_fuzz() {

@@ -47,6 +47,11 @@ NAMES = (
     "parquet",
     "arrayrecord",
     "yaml",
+    "teacher",
+    "teacher_fields",
+    "gguf_tokenizer",
+    "gguf_sentencepiece",
+    "adapter",
 )
 # Prints the tables that the package reads at import. The fuzzed modules lack them, because they compile no op.
 TABLES = """

@@ -303,6 +303,107 @@ def run_yaml(data: bytes, folder: Path) -> None:
     json.dumps(value, default=str)  # ValueError for a value that contains itself
 
 
+def run_teacher(data: bytes, folder: Path) -> None:
+    """Open a teacher file, and read all its blocks."""
+    (folder / "teacher.h5").write_bytes(data)
+    _read_teacher(folder / "teacher.h5")
+
+
+def _read_teacher(file: Path) -> None:
+    from mudd_core.data.cache.teacher_file import TeacherFile
+
+    teacher = TeacherFile(file, "fuzz")
+    kept = teacher.facts.kept
+    for key in [*teacher.keys()]:
+        block = teacher.block(key)
+        require(
+            block.ids.shape == block.log_probs.shape == (len(block.ids), kept), "k values for each target"
+        )
+        whole = (
+            block.ids.size == 0
+            or 0 <= int(block.ids.min()) <= int(block.ids.max()) < teacher.facts.vocab_size
+        )
+        require(whole, "ids are in the vocabulary")
+
+
+def run_teacher_fields(data: bytes, folder: Path) -> None:
+    """Open a teacher file whose attributes and arrays come from JSON: valid for HDF5, with a valid seal."""
+    from mudd_core import _core, _h5
+    from mudd_core.data.cache.teacher_file import FORMAT, Facts, _seal
+
+    file = folder / "made.h5"
+    file.unlink(missing_ok=True)
+    try:
+        fields = json.loads(data)
+        facts, targets = Facts(**fields["facts"]), fields["targets"]
+        ids, log_probs = np.array(fields["ids"], np.int32), np.array(fields["log_probs"], np.float32)
+        table = []
+        for a, b, first, count in fields["blocks"]:
+            here = slice(first * facts.kept, (first + count) * facts.kept)
+            table += [a, b, first, count, _core.crc32c(ids[here].tobytes() + log_probs[here].tobytes())]
+        blocks = np.array(table, np.uint64)
+        with _h5.File.create(str(file)) as h5:
+            for name, array in (("ids", ids), ("log_probs", log_probs), ("blocks", blocks)):
+                h5.create_dataset(name, array.dtype, array.size)
+                h5.write(name, array.reshape(-1))
+            for name, value in {**fields["facts"], "targets": targets, "format": FORMAT}.items():
+                (h5.set_number if isinstance(value, int) else h5.set_text)(name, value)
+            h5.set_text("seal", _seal(facts, targets, blocks.tobytes()))
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError, RuntimeError):
+        return  # HDF5 cannot store this file, or it cannot be sealed
+    _read_teacher(file)
+
+
+def run_gguf_tokenizer(data: bytes, _folder: Path) -> None:
+    """Write the fields of a tokenizer.json in GGUF, or refuse it: one token for each id of the vocabulary."""
+    from mudd_core.data.tokenizers.tokenizer import JsonTokenizer
+
+    _write_vocabulary(JsonTokenizer(data, "tokenizer.json"))
+
+
+def run_gguf_sentencepiece(data: bytes, _folder: Path) -> None:
+    """Write the fields of a tokenizer.model in GGUF, or refuse it."""
+    from mudd_core.data.tokenizers.sentencepiece import SentencePieceTokenizer
+
+    _write_vocabulary(SentencePieceTokenizer(data, "tokenizer.model"))
+
+
+def _write_vocabulary(tokenizer: Any) -> None:
+    from mudd_core.interop.gguf.tokenizer import vocabulary_of
+
+    found = vocabulary_of(tokenizer)
+    require(len(found.pieces) == tokenizer.vocab_size, "a token for each id")
+    encoded = found.fields(min(tokenizer.vocab_size + 3, 2000))
+    require(all(isinstance(value, bytes) for value in encoded.values()), "encoded fields")
+
+
+def run_adapter(data: bytes, folder: Path) -> None:
+    """Read a folder of PEFT, given as its settings and its tensors of zeros: a shape by name."""
+    from mudd_core.config import TransformerPPConfig
+    from mudd_core.interop.peft_folder import read_adapter
+
+    made = folder / "adapter"
+    made.mkdir(exist_ok=True)
+    try:
+        given = json.loads(data)
+        header, end = {}, 0
+        for name, shape in given["tensors"].items():
+            size = 4 * int(np.prod(shape, dtype=object))
+            header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [end, end + size]}
+            end += size
+        if not 0 <= end <= 2**20:
+            return
+        text = json.dumps(header).encode()
+        (made / "adapter_config.json").write_text(json.dumps(given["settings"]))
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError):
+        return  # no folder
+    (made / "adapter_model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + bytes(end))
+    config = TransformerPPConfig(vocab_size=50, max_seq_len=16, d_model=16, n_layer=2, n_head=2, d_ff=32)
+    found = read_adapter(made, config, "fuzz")
+    require(all(value.dtype == np.float32 for value in found.weights.values()), "weights are float32")
+    require(found.lora.rank > 0 and bool(found.weights), "adapters have a rank and weights")
+
+
 TARGETS = {
     "manifest": Target(run_manifest, repair=seal_manifest),
     "json": Target(run_json),
@@ -323,4 +424,9 @@ TARGETS = {
     "parquet": Target(run_format("parquet"), change_bytes),
     "arrayrecord": Target(run_format("arrayrecord"), change_bytes),
     "yaml": Target(run_yaml, change_bytes, refusals=(UserError,)),
+    "teacher": Target(run_teacher, change_bytes),
+    "teacher_fields": Target(run_teacher_fields),
+    "gguf_tokenizer": Target(run_gguf_tokenizer, refusals=(ValueError, FormatError)),
+    "gguf_sentencepiece": Target(run_gguf_sentencepiece, change_bytes, refusals=(ValueError, FormatError)),
+    "adapter": Target(run_adapter),
 }

@@ -134,6 +134,8 @@ class TeacherFile:
         ):
             raise self._damage("its blocks or attributes have changed since it was written")
         table = numbers.reshape(-1, _FIELDS).tolist()
+        if any(row[2] + row[3] > self.targets for row in table):
+            raise self._damage(f"a block ends after its {self.targets:,} targets")
         self._blocks = {(row[0], row[1]): (row[2], row[3], row[4]) for row in table}
 
     def __contains__(self, key: Key) -> bool:
@@ -157,6 +159,9 @@ class TeacherFile:
             raise self._damage(
                 f"the block of targets {first:,} to {first + count - 1:,} has another checksum"
             )
+        size = self.facts.vocab_size
+        if ids.size and not (0 <= int(ids.min()) <= int(ids.max()) < size and np.isfinite(log_probs).all()):
+            raise self._damage(f"the block of targets from {first:,} on has ids outside of {size:,}, or infinite values")
         return Block(key, ids, log_probs)
 
     def _damage(self, reason: str) -> FormatError:
