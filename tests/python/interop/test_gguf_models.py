@@ -65,7 +65,7 @@ def rounded(matrix: Any) -> Any:
 
 
 def test_q8_0_beyond_its_bound_is_the_rounding_of_the_format(tmp_path: Path) -> None:
-    """The bytes are those of the package. Weights with these values move the logits without llama.cpp."""
+    """The package writes the same bytes. Weights with these values move the logits without llama.cpp."""
     run = imported("olmo3", tmp_path, scale=0.05)
     model = mc.load_run(run).model
     plain = {one.name: one for one in gguf.GGUFReader(exported(run, "f32")).tensors}

@@ -161,7 +161,9 @@ class TeacherFile:
             )
         size = self.facts.vocab_size
         if ids.size and not (0 <= int(ids.min()) <= int(ids.max()) < size and np.isfinite(log_probs).all()):
-            raise self._damage(f"the block of targets from {first:,} on has ids outside of {size:,}, or infinite values")
+            raise self._damage(
+                f"the block of targets from {first:,} on has ids outside of {size:,}, or infinite values"
+            )
         return Block(key, ids, log_probs)
 
     def _damage(self, reason: str) -> FormatError:
