@@ -364,9 +364,10 @@ def preference_loss(h: Array, head: Array, targets: Array, bias: Array | None = 
     of a sample's targets; a: their mean. reference [B, W]: a row's sum is the same sum L under a reference model (dpo).
     dpo: m = beta ((l_c - L_c) - (l_r - L_r)), loss = -(1 - label_smoothing) log sigmoid(m) - label_smoothing log
     sigmoid(-m). orpo: m = beta (a_c - a_r), loss = -a_c - beta log sigmoid(logit(exp(a_c)) - logit(exp(a_r))).
-    With nll [B, 5] (orpo) targets outside the answer count too: its columns 0 and 1 are the first position of the
-    answer's targets in a row and the one after the last, the sum of the others is a weight w, and -w times the sum of all
-    log-probabilities of the chosen row replaces -a_c. loss is the sum over the pairs of each shard. ranked float32 [B, 2]: for a chosen answer 1 if m > 0, and m.
+    nll [B, 5] (orpo): columns 0 and 1 are the first position of the answer's targets in a row and the one after the last;
+    l and a have only these. The sum of the other columns is a weight w, and -w times the sum of the log-probabilities of
+    all targets of the chosen row replaces -a_c. loss is the sum over the pairs of each shard. ranked float32 [B, 2]: for a
+    chosen answer 1 if m > 0, and m.
 
     Options:
         loss: formula of the loss. Values: dpo, orpo.
