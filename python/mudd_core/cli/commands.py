@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import UserError
+from mudd_core.base.show.json_text import json_text
 from mudd_core.base.surroundings import typed_program
 from mudd_core.cli.argv import parse
 from mudd_core.cli.ending import silent, write_now
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from mudd_core.data.tokenizers.tokenizer import Tokenizer
     from mudd_core.engine.model import Model
     from mudd_core.run.build.place import Place
+    from mudd_core.run.build.plan_report import Planned
 
 
 def run(request: Request, ranks: Ranks | None = None) -> int:
@@ -51,6 +53,8 @@ def run(request: Request, ranks: Ranks | None = None) -> int:
         return 0
     if ranks.first and (request.command != "train" or request.options.keys() & {"--plan", "--params"}):
         say_notes(request)
+    if request.command == "train" and "--json" in request.options and "--plan" not in request.options:
+        raise UserError("[arguments] --json: expected --plan with it, got none; add --plan")
     if "--node-memory" in request.options and "--plan" not in request.options:
         raise UserError("[arguments] --node-memory: expected --plan with it, got none; add --plan")
     if request.command == "train" and "--plan" in request.options:
@@ -62,8 +66,14 @@ def run(request: Request, ranks: Ranks | None = None) -> int:
         require_text(request.required_config(), request.folder)
         check_sources(request.required_config())
         line = shlex.split(command_line(request))
-        print(plan(request.required_config(), request.folder, request.options, line))
-        if told := refusal(request):
+        found, told = plan(request.required_config(), request.folder, request.options, line), refusal(request)
+        if "--json" in request.options:
+            from mudd_core.cli.json_values import plan_values
+
+            print(json_text("plan", plan_values(request.required_config(), found, told or None)))
+            return 0
+        print(found.text)
+        if told:
             print(f"note: training will be refused: {told}")
         return 0
     if request.command == "train" and "--params" in request.options:
@@ -100,8 +110,8 @@ def _look_at(folder: RunFolder) -> None:
 
 def plan(
     config: Config, folder: RunFolder, options: Mapping[str, str], line: Sequence[str], counted: float = 1.0
-) -> str:
-    """Return the text of --plan. options: the options of the command line, including --ranks. line: the command itself.
+) -> Planned:
+    """Return the plan of --plan. options: the options of the command line, including --ranks. line: the command itself.
 
     counted: the fraction of targets that contribute to the loss.
     """
@@ -115,7 +125,7 @@ def plan(
         room,
         lambda choice: on_mesh(line, hosts, config.mesh, choice),
         counted,
-    ).text
+    )
 
 
 def _place(config: Config, options: Mapping[str, str]) -> Place:
@@ -224,7 +234,11 @@ def report(request: Request) -> int:
     from mudd_core.cli.report import print_report, write_page
 
     config, folder = saved_run(request)
-    if "--html" in request.options:
+    if "--json" in request.options:
+        from mudd_core.cli.json_values import run_values
+
+        print(json_text("report", run_values(config, folder)))
+    elif "--html" in request.options:
         write_page(config, folder, request.options["--html"])
     else:
         print_report(config, folder, request.options.get("--tokenizer"))

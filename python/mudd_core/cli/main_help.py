@@ -19,7 +19,15 @@ _OF_SAMPLE = (  # options of sample; validate also has --step
 )
 _OF_TRAIN = ("--params", "--explain", *JOB_OPTIONS, "--devices", "--verbose", "--node-memory")
 _OF_CHAT = ("--system", "--no-think", "--template")
-_ELSEWHERE = ("--mode", "--trust-code", "--version", "--split", "--html", "--tokenizer")  # on other lines
+_ELSEWHERE = (
+    "--mode",
+    "--trust-code",
+    "--version",
+    "--split",
+    "--html",
+    "--json",
+    "--tokenizer",
+)  # on other lines
 
 
 def answer(words: Sequence[str]) -> str | None:
@@ -70,7 +78,7 @@ def main_help() -> str:
         f"  train: {' '.join(_OF_TRAIN)}",
         f"  sample: {' '.join(_OF_SAMPLE)}",
         f"  chat: {' '.join(_OF_CHAT)} --tokenizer --step",
-        "  validate: --split; report: --html --tokenizer; all commands: --mode --trust-code --version",
+        "  validate: --split; report: --html --json --tokenizer; all commands: --mode --trust-code --version",
         "",
         *(f"example:{line[1:]}" for line in example_lines((WRITING,))),
         "",

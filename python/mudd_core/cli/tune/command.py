@@ -64,7 +64,7 @@ def _planned_or_trained(options: Namespace, words: Sequence[str], asked: Asked, 
     given = {name: getattr(options, name[2:].replace("-", "_")) for name in JOB_OPTIONS}
     job = {name: value for name, value in given.items() if value}
     if asked.plan:
-        print(plan(start.config, run, job, [*typed_program(), "tune", *words], start.counted))
+        print(plan(start.config, run, job, [*typed_program(), "tune", *words], start.counted).text)
         return 0
     chosen = [f"{name}={value}" for name, value in job.items()]
     train = ["train", f"--config={run.asked_file}", f"--workdir={run}", *chosen, *start.place, *asked.fields]

@@ -19,6 +19,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.paths import local
 from mudd_core.base.regular_files import write_text
 from mudd_core.base.show.chart import COLORS, Point, axis, means, text_chart
+from mudd_core.base.show.json_text import json_text
 from mudd_core.base.show.printable import visible
 from mudd_core.base.show.tables import text_table
 from mudd_core.base.show.terminal import Screen, screen
@@ -41,6 +42,7 @@ from mudd_core.tools.compare.compared import (
     steps_of,
 )
 from mudd_core.tools.compare.parts import parts_after_curves, parts_before_curves
+from mudd_core.tools.compare.values import comparison_values
 
 MOST_RUNS = len(COLORS)
 PAGE = "compare.html"  # of --html alone
@@ -63,6 +65,9 @@ def main(words: Sequence[str]) -> int:
     asked = _parser().options(_with_page(words))
     file = local(asked.html, "[compare] --html") if asked.html else None
     runs = read_runs(asked.runs)
+    if asked.json:
+        print(json_text("compare", comparison_values(runs)))
+        return 0
     if file is None:
         print(visible(comparison_text(runs, screen())))
         return 0
@@ -108,6 +113,7 @@ def _parser() -> ToolArguments:
     parser.add_argument("runs", nargs="*", metavar="RUN", help="folder of a run or of a checkpoint")
     page = f"write a page with all curves instead; default {PAGE}"
     parser.add_argument("--html", default="", metavar="FILE", help=page)
+    parser.add_argument("--json", action="store_true", help="print JSON instead (docs/file-formats.md)")
     return parser
 
 

@@ -13,7 +13,9 @@ from pathlib import Path
 
 from mudd_core.base.errors import UserError, is_full_memory
 from mudd_core.base.paths import local
+from mudd_core.base.show.json_text import json_text
 from mudd_core.base.show.terminal import WIDTH
+from mudd_core.base.types import Json, JsonObject
 from mudd_core.config.tool_arguments import ToolArguments
 from mudd_core.tools.doctor import Finding, Level
 
@@ -38,15 +40,22 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument(
         "--workdir", default="runs", metavar="DIR", help="check the disk of this folder; default runs"
     )
-    place = Path(local(parser.options(words).workdir, "[doctor] --workdir"))
-    counts = dict.fromkeys(Level, 0)
+    parser.add_argument("--json", action="store_true", help="print JSON instead (docs/file-formats.md)")
+    asked = parser.options(words)
+    place = Path(local(asked.workdir, "[doctor] --workdir"))
+    counts, found = dict.fromkeys(Level, 0), list[Json]()
     for subject, check in CHECKS.items():
         for finding in checked(check, place):
             counts[finding.level] += 1
-            print("\n".join(lines_of(subject, finding)), flush=True)
+            found.append({"subject": subject, **_values(finding)})
+            if not asked.json:
+                print("\n".join(lines_of(subject, finding)), flush=True)
     faults, warnings = counts[Level.FAULT], counts[Level.WARNING]
-    verdict = "training would not work here" if faults else "training would work here"
-    print(f"\n{verdict}: {_count(faults, 'fault')}, {_count(warnings, 'warning')}")
+    if asked.json:
+        print(json_text("doctor", {"works": not faults, "findings": found}))
+    else:
+        verdict = "training would not work here" if faults else "training would work here"
+        print(f"\n{verdict}: {_count(faults, 'fault')}, {_count(warnings, 'warning')}")
     return UserError.exit_code if faults else 0
 
 
@@ -60,6 +69,10 @@ def checked(check: str, place: Path) -> Iterator[Finding]:
         reason = "not enough memory" if short else f"{type(error).__name__}: {error}"
         mend = "raise the limit of this process (ulimit -v unlimited)" if short else "install mudd_core again"
         yield Finding(Level.FAULT, f"the check fails ({reason})", mend)
+
+
+def _values(finding: Finding) -> JsonObject:
+    return {"level": finding.level.value, "found": finding.found, "mend": finding.mend or None}
 
 
 def lines_of(subject: str, finding: Finding) -> list[str]:
