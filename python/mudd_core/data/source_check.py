@@ -14,7 +14,7 @@ from mudd_core.config.mix_sources import source_config, source_names
 from mudd_core.config.pipelines import spec_of
 from mudd_core.data.chat.build import require_conversation
 from mudd_core.data.formats import documents, format_of
-from mudd_core.data.pipelines.mixture.data import naming
+from mudd_core.data.pipelines.mixture.names import naming
 from mudd_core.data.pipelines.text import in_records
 from mudd_core.data.sources.boundaries import require_text, rule_named
 from mudd_core.data.sources.corpus import scan_listing

@@ -224,6 +224,9 @@ def test_errors_about_a_source_name_it(folder: Path, tmp_path: Path) -> None:
             (tmp_path / "missing" / "a.txt").write_text(content)
         with pytest.raises(UserError, match=r"\[data.sources.own.path\]"):
             rows_of(mix_config(folder, f"data.sources.own.path={tmp_path / 'missing'}"))
+        with pytest.raises(UserError, match=r"\[data.sources.own.path\]"):
+            words = ("data.tokenizer=bpe", "data.vocab_size=300", "model.vocab_size=0")
+            rows_of(mix_config(folder, f"data.sources.own.path={tmp_path / 'missing'}", *words))
     with pytest.raises(UserError, match=r"the corpus is too short.*the source web of data.mix"):
         rows_of(mix_config(folder), shape=RowShape(10**6, BATCH, 7))
 

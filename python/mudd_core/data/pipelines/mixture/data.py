@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,11 +15,12 @@ from mudd_core import _core
 from mudd_core.base.errors import UserError
 from mudd_core.base.regular_files import read_bytes
 from mudd_core.config import Config
-from mudd_core.config.mix import MIX, OPTIONS, SOURCES
+from mudd_core.config.mix import MIX
 from mudd_core.config.mix_sources import source_config, source_names, weights_by_sample
 from mudd_core.data.cache.folder import require_name
 from mudd_core.data.pipelines.document_data import DocumentData
 from mudd_core.data.pipelines.mixture.ends import end_of
+from mudd_core.data.pipelines.mixture.names import naming
 from mudd_core.data.pipelines.mixture.rows import MixedRows, MixedValidation
 from mudd_core.data.pipelines.mixture.tokenizer import shared_tokenizer
 from mudd_core.data.rows import Masked, Preparation, Prepared, Rows, RowShape, Shown
@@ -29,24 +29,11 @@ from mudd_core.data.sources.corpus import Split
 from mudd_core.data.streaming.data import StreamData
 from mudd_core.data.tokenizers.tokenizer import Tokenizer
 
-_FIELD = re.compile(rf"\bdata\.({'|'.join(OPTIONS)})\b")
-
 
 class PrepareOne(Protocol):
     """The function that prepares the data of a config without a mixture."""
 
     def __call__(self, config: Config, how: Preparation, /) -> Prepared: ...
-
-
-@contextlib.contextmanager
-def naming(name: str) -> Iterator[None]:
-    """Inside the block, name the source in errors: data.path becomes data.sources.NAME.path."""
-    try:
-        yield
-    except UserError as error:
-        text = _FIELD.sub(rf"{SOURCES}.{name}.\1", str(error))
-        error.args = (text if text != str(error) else f"{text} (the source {name} of {MIX})",)
-        raise
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from mudd_core.config.pipelines import spec_of
 from mudd_core.data.cache.folder import is_current, locked
 from mudd_core.data.documents.plain_text import PlainText
 from mudd_core.data.documents.source import DocumentSource, document_source
+from mudd_core.data.pipelines.mixture.names import naming
 from mudd_core.data.pipelines.text import in_records
 from mudd_core.data.progress import UNKNOWN, ConsoleProgress, end_on_request
 from mudd_core.data.rows import Preparation
@@ -56,14 +57,19 @@ def shared_tokenizer(
 
 
 def _trained(config: Config, names: Sequence[str], root: Path, how: Preparation, progress: Progress) -> Path:
-    alone = [with_local_sources(source_config(config, name)) for name in names]
-    origins = [_origin(one, root) for one in alone]
+    origins: list[PlainText | DocumentSource] = []
+    for name in names:
+        with naming(name):
+            origins.append(_origin(with_local_sources(source_config(config, name)), root))
     known = [origin.digest() for origin in origins]
     if None not in known and (file := _file(root, config, known)).is_file():
         return file
     if how.before_build is not None:
         how.before_build()
-    sources = [origin.read(progress) for origin in origins]
+    sources: list[DocumentSource] = []
+    for name, origin in zip(names, origins, strict=True):
+        with naming(name):
+            sources.append(origin.read(progress))
     file = _file(root, config, [source.digest() for source in sources])
     with locked(root, f"{file.stem}.lock", progress):
         if not file.is_file():
