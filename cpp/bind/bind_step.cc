@@ -64,14 +64,14 @@ void fill_from(bind::PySource& batcher, Executor& e, int64_t first) {
 }
 
 StepReport run_batcher(TrainStep& s, bind::PySource& batcher, int64_t step, int64_t updates, double lr,
-                       const Limits& limits, uint32_t flags) {
+                       const Limits& limits, uint32_t flags, double average) {
   const Busy busy(s.executor().store().busy(), "train_step");
   py::gil_scoped_release release;
   StepInput input;
   input.step = step;
   return s.run(
       input, updates, lr, [&](const RunSamples& samples, Executor& e) { fill_from(batcher, e, samples.first); },
-      step_limits(limits), flags);
+      step_limits(limits), flags, average);
 }
 
 struct Column {
@@ -109,7 +109,7 @@ std::vector<Column> columns_of(Executor& e, const py::dict& arrays, int64_t batc
 }
 
 StepReport run_arrays(TrainStep& s, const py::dict& arrays, int64_t step, int64_t updates, double lr,
-                      int64_t batch_size, const Limits& limits, uint32_t flags) {
+                      int64_t batch_size, const Limits& limits, uint32_t flags, double average) {
   const Busy busy(s.executor().store().busy(), "train_step");
   const std::vector<Column> columns = columns_of(s.executor(), arrays, batch_size);
   py::gil_scoped_release release;
@@ -127,7 +127,7 @@ StepReport run_arrays(TrainStep& s, const py::dict& arrays, int64_t step, int64_
                         to.cols * item);
         }
       },
-      step_limits(limits), flags);
+      step_limits(limits), flags, average);
 }
 
 }  // namespace
@@ -166,7 +166,7 @@ void bind_step(py::module_& m) {
                        double clip, const std::string& normalize, double peak_lr, std::vector<int> moment_planes,
                        uint64_t seed, ValueId aux, ValueId objective, std::vector<ValueId> metrics,
                        Gradients gradients, bool batch_sums, int64_t first_sample, int64_t batch_size,
-                       int64_t run_stride) {
+                       int64_t run_stride, bool average, int average_plane) {
              const TrainStepOptions o{.update = {.groups = std::move(groups),
                                                  .eps = eps,
                                                  .peak_lr = peak_lr,
@@ -174,7 +174,9 @@ void bind_step(py::module_& m) {
                                       .clip = clip,
                                       .normalize = parse_normalize(normalize),
                                       .seed = seed,
-                                      .part = {.begin = first_sample, .batch = batch_size, .step = run_stride}};
+                                      .part = {.begin = first_sample, .batch = batch_size, .step = run_stride},
+                                      .average = average,
+                                      .average_plane = average_plane};
              const SummedValues values{
                  .loss = loss, .count = count, .objective = objective, .aux = aux, .metrics = std::move(metrics)};
              const Busy busy(e.store().busy(), "train_step");
@@ -191,11 +193,12 @@ void bind_step(py::module_& m) {
            py::arg("moment_planes") = std::vector<int>{}, py::arg("seed") = 0, py::arg("aux") = kAbsent,
            py::arg("objective") = kAbsent, py::arg("metrics") = std::vector<ValueId>{},
            py::arg("gradients") = py::none(), py::arg("batch_sums") = false, py::arg("first_sample") = 0,
-           py::arg("batch_size") = 0, py::arg("run_stride") = 0, bind::Keeps<2>(), bind::Keeps<15>(),
+           py::arg("batch_size") = 0, py::arg("run_stride") = 0, py::arg("average") = false,
+           py::arg("average_plane") = -1, bind::Keeps<2>(), bind::Keeps<15>(),
            "gradients: of the executor, if ranks share the batch; this rank processes the samples of batch_size "
            "from first_sample, in each graph run run_stride samples further (0: the samples of a run). "
            "batch_sums: the graph adds over the batch. objective: the loss with the gradients, if it is not "
-           "`loss`.")
+           "`loss`. average: keep a mean of the weights; average_plane: the plane of another step, -1: a new one.")
       .def(
           "part",
           [](TrainStep& s, const std::string& name) {
@@ -204,9 +207,10 @@ void bind_step(py::module_& m) {
           },
           py::arg("name"), "(begin, end): the elements of a parameter that are updated here, row by row.")
       .def("run", &run_batcher, py::arg("batcher"), py::kw_only(), py::arg("step"), py::arg("updates"),
-           py::arg("lr"), py::arg("limits") = py::none(), py::arg("flags") = 0)
+           py::arg("lr"), py::arg("limits") = py::none(), py::arg("flags") = 0, py::arg("average") = 0.0)
       .def("run_on", &run_arrays, py::arg("arrays"), py::kw_only(), py::arg("step"), py::arg("updates"),
-           py::arg("lr"), py::arg("batch_size"), py::arg("limits") = py::none(), py::arg("flags") = 0)
+           py::arg("lr"), py::arg("batch_size"), py::arg("limits") = py::none(), py::arg("flags") = 0,
+           py::arg("average") = 0.0)
       .def_property_readonly(
           "metrics",
           [](py::object self) {
@@ -220,6 +224,24 @@ void bind_step(py::module_& m) {
       .def_property_readonly(
           "moment_planes", [](const TrainStep& s) { return s.moments(); },
           "Planes of the moments in the store, the first one first.")
+      .def(
+          "add_to_average",
+          [](TrainStep& s, double weight) {
+            const Busy busy(s.executor().store().busy(), "train_step");
+            py::gil_scoped_release release;
+            s.average().add(weight);
+          },
+          py::arg("weight"), "average += weight (w - average); 1 copies the weights.")
+      .def(
+          "swap_average",
+          [](TrainStep& s) {
+            const Busy busy(s.executor().store().busy(), "train_step");
+            py::gil_scoped_release release;
+            s.average().swap();
+          },
+          "Exchanges the average and the weights; all ranks call it together, while none reads the weights.")
+      .def_property_readonly(
+          "average_plane", [](TrainStep& s) { return s.average().plane(); }, "Its plane in the store.")
       .def_property_readonly("scratch_bytes", &TrainStep::scratch_bytes, "Of the optimizer.")
       .def_property_readonly(
           "seconds",

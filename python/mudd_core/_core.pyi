@@ -752,21 +752,34 @@ class TrainStep:
     """
     All micro-batches, clip, update and repacking in one call.
     """
-    def __init__(self, executor: Executor, loss: int, count: int, *, groups: collections.abc.Sequence[UpdateGroup], eps: float, clip: float, normalize: str, peak_lr: float = 0.0, moment_planes: collections.abc.Sequence[int] = [], seed: int = 0, aux: int = -1, objective: int = -1, metrics: collections.abc.Sequence[int] = [], gradients: NodeGradients | None = None, batch_sums: bool = False, first_sample: int = 0, batch_size: int = 0, run_stride: int = 0) -> None:
+    def __init__(self, executor: Executor, loss: int, count: int, *, groups: collections.abc.Sequence[UpdateGroup], eps: float, clip: float, normalize: str, peak_lr: float = 0.0, moment_planes: collections.abc.Sequence[int] = [], seed: int = 0, aux: int = -1, objective: int = -1, metrics: collections.abc.Sequence[int] = [], gradients: NodeGradients | None = None, batch_sums: bool = False, first_sample: int = 0, batch_size: int = 0, run_stride: int = 0, average: bool = False, average_plane: int = -1) -> None:
         """
-        gradients: of the executor, if ranks share the batch; this rank processes the samples of batch_size from first_sample, in each graph run run_stride samples further (0: the samples of a run). batch_sums: the graph adds over the batch. objective: the loss with the gradients, if it is not `loss`.
+        gradients: of the executor, if ranks share the batch; this rank processes the samples of batch_size from first_sample, in each graph run run_stride samples further (0: the samples of a run). batch_sums: the graph adds over the batch. objective: the loss with the gradients, if it is not `loss`. average: keep a mean of the weights; average_plane: the plane of another step, -1: a new one.
+        """
+    def add_to_average(self, weight: float) -> None:
+        """
+        average += weight (w - average); 1 copies the weights.
         """
     def part(self, name: str) -> tuple[int, int]:
         """
         (begin, end): the elements of a parameter that are updated here, row by row.
         """
-    def run(self, batcher: BatchSource, *, step: int, updates: int, lr: float, limits: tuple[float, float] | None = None, flags: int = 0) -> StepReport:
+    def run(self, batcher: BatchSource, *, step: int, updates: int, lr: float, limits: tuple[float, float] | None = None, flags: int = 0, average: float = 0.0) -> StepReport:
         ...
-    def run_on(self, arrays: dict[str, typing.Any], *, step: int, updates: int, lr: float, batch_size: int, limits: tuple[float, float] | None = None, flags: int = 0) -> StepReport:
+    def run_on(self, arrays: dict[str, typing.Any], *, step: int, updates: int, lr: float, batch_size: int, limits: tuple[float, float] | None = None, flags: int = 0, average: float = 0.0) -> StepReport:
         ...
     def settle(self) -> None:
         """
         Returns when the weights of the last update are here, from all nodes; all ranks call it together.
+        """
+    def swap_average(self) -> None:
+        """
+        Exchanges the average and the weights; all ranks call it together, while none reads the weights.
+        """
+    @property
+    def average_plane(self) -> int:
+        """
+        Its plane in the store.
         """
     @property
     def metrics(self) -> typing.Any:

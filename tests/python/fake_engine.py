@@ -6,6 +6,7 @@ import functools
 import operator
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -56,6 +57,7 @@ class FakeEngine:
     step_seconds: dict[str, float] = field(default_factory=dict)
     batcher: Any = None
     comm: Any = None
+    average: Any = None
 
     def train_step(
         self,
@@ -65,6 +67,7 @@ class FakeEngine:
         limits: tuple[float, float] | None = None,
         flags: int = 0,
         settle: bool = True,
+        done: int | None = None,
     ) -> Report:
         self.before_step(step)
         if settle:
@@ -75,6 +78,9 @@ class FakeEngine:
         told = Ranks(self.comm).gathered(flags)
         report.flags = functools.reduce(operator.or_, told)
         return report
+
+    def averaged(self) -> nullcontext[None]:
+        return nullcontext()
 
     def settle(self) -> None:
         pass

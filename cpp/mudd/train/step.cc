@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "mudd/base/check.h"
+
 namespace mudd {
 namespace {
 
@@ -38,6 +40,7 @@ TrainStep::TrainStep(Executor& executor, const SummedValues& values, const Train
       accumulate_(executor, values, options.part, options.normalize == Normalize::micro_mean),
       update_(executor, options.update, *sync_),
       clock_(*sync_, options.now) {
+  if (options.average) average_.emplace(executor, *sync_, options.average_plane);
   size_t metrics = 0;
   for (ValueId v : values.metrics) metrics += static_cast<size_t>(executor.graph().values().at(v).spec.cols());
   totals_.metrics.assign(metrics, 0.0);
@@ -46,8 +49,13 @@ TrainStep::TrainStep(Executor& executor, const SummedValues& values, const Train
   totals_.norm_squares.assign(static_cast<size_t>(blocks), 0.0);
 }
 
+WeightAverage& TrainStep::average() {
+  check(average_.has_value(), "train_step", "average: expected a step that keeps an average");
+  return *average_;
+}
+
 StepReport TrainStep::run(const StepInput& input, int64_t updates, double lr, const FillRun& fill,
-                          const StepLimits& limits, uint32_t flags) {
+                          const StepLimits& limits, uint32_t flags, double average) {
   StepInput seeded = input;
   seeded.seed = options_.seed;
   totals_.flags = flags;
@@ -66,6 +74,7 @@ StepReport TrainStep::run(const StepInput& input, int64_t updates, double lr, co
   const double clip = clip_factor(report.grad_norm, options_.clip);
   sync_->enter(dist::Phase::update, input.step);
   const bool finite = update_.run(updates, lr, clip / report.denominator);
+  if (average > 0) this->average().add(average);
   clock_.lap(&StepSeconds::update);
   sync_->enter(dist::Phase::gather, input.step);
   report.spoilt = !sync_->finish_update(finite);

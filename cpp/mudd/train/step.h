@@ -5,12 +5,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "mudd/kernels/reduce/reduce.h"
 #include "mudd/train/accumulate.h"
 #include "mudd/train/gradient_sync.h"
 #include "mudd/train/step_totals.h"
+#include "mudd/train/weight_average.h"
 #include "mudd/train/weight_update.h"
 
 namespace mudd {
@@ -22,6 +24,8 @@ struct TrainStepOptions {
   uint64_t seed = 0;                    // for random draws of ops (StepInput)
   BatchPart part = {};                  // of this process
   StepClock::Now now = steady_seconds;  // another clock for tests
+  bool average = false;                 // keep a WeightAverage
+  int average_plane = -1;               // of an earlier step of the same run; -1: a new one
 };
 
 class TrainStep {
@@ -32,9 +36,12 @@ class TrainStep {
             std::shared_ptr<GradientSync> sync = nullptr);
 
   // updates: optimizer updates accepted so far (Adam's t is one more). flags: reported if any process that
-  // shares the batch sets them.
+  // shares the batch sets them. average: the weight of the new weights in the WeightAverage; 0: it stays as it is.
   StepReport run(const StepInput& input, int64_t updates, double lr, const FillRun& fill,
-                 const StepLimits& limits = {}, uint32_t flags = 0);
+                 const StepLimits& limits = {}, uint32_t flags = 0, double average = 0);
+
+  // Return the average of the weights; Error if the step keeps none.
+  WeightAverage& average();
 
   // Return when all weights of the last update are here. All processes call it together, before any reader
   // except another run.
@@ -58,6 +65,7 @@ class TrainStep {
   std::shared_ptr<GradientSync> sync_;
   Accumulate accumulate_;
   WeightUpdate update_;
+  std::optional<WeightAverage> average_;
   std::vector<GradientPlanes> gradients_;
   StepTotals totals_;
   StepClock clock_;

@@ -28,6 +28,7 @@ def read_parts(folder: Path, manifest: Manifest, into: Sequence[StatePart], comm
 
     Raise ValueError, before anything is written, if a part does not fit.
     """
+    into = [part for part in into if part.name in manifest.tensors or not part.optional]
     on_all(comm, lambda: _check(folder, manifest, into))
 
     # Not the index among all parts, because the ranks have different other parts.

@@ -23,6 +23,7 @@ class StatePart:
 
     A part of a tensor with two or more axes is whole rows (all axes but the last are merged into rows); a part of a
     vector is any range. shared: all ranks of a node share this memory, so only one of them has to read each element.
+    optional: a checkpoint that lacks the tensor leaves the part unchanged.
     """
 
     name: str
@@ -30,6 +31,7 @@ class StatePart:
     begin: int
     array: Array
     shared: bool = False
+    optional: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.array, np.ndarray):
@@ -78,7 +80,9 @@ class StatePart:
             return self
         inner = self.array.reshape(-1)[begin - self.begin : end - self.begin]
         shape = part_shape(self.global_shape, end - begin)
-        return StatePart(self.name, self.global_shape, begin, inner.reshape(shape), self.shared)
+        return StatePart(
+            self.name, self.global_shape, begin, inner.reshape(shape), self.shared, self.optional
+        )
 
 
 @dataclass(frozen=True)

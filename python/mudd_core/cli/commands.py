@@ -168,13 +168,14 @@ def sample(request: Request, ranks: Ranks) -> int:
 
     asked = Asked.by_first(request, ranks)
     config, folder, wanted = _asked(request, ranks)
+    average = "--average" in request.options
     program = program_named(config.log.style)
     typed = request.options.keys() & set(TEXT_OPTIONS)
     text: Prepared | None = None
     if program is not None and program.continues_text and not typed:
-        text, model, step = load_run(config, folder, wanted, ranks)
+        text, model, step = load_run(config, folder, wanted, ranks, average=average)
     else:
-        model, step = model_for_prompts(config, folder, wanted, ranks)
+        model, step = model_for_prompts(config, folder, wanted, ranks, average=average)
     tokenizer = ranks.together(lambda: _tokenizer(request, config, folder, model))
     together = config.mesh.runs_together(ranks.world)
     if not ranks.first and not together:
@@ -254,7 +255,7 @@ def validate(request: Request, ranks: Ranks) -> int:
         return evaluate_named(request, request.config)
     split = split_of(request)
     config, folder, wanted = _asked(request, ranks)
-    text, model, step = load_run(config, folder, wanted, ranks)
+    text, model, step = load_run(config, folder, wanted, ranks, average="--average" in request.options)
     with reader_watch(ranks, config, model.n_parameters).over():
         if request.resolved is not None and request.resolved.tags and split == "valid":
             result = evaluate_checkpoint(request, config, text, model, step, ranks)

@@ -26,7 +26,7 @@ def evaluate_named(request: Request, config: Config) -> int:
     """Print the loss of the config's initial weights, and write the tags to the work directory."""
     from mudd_core.programs.maxtext.only_eval import evaluate_start
 
-    for name in ("--split", "--step"):
+    for name in ("--split", "--step", "--average"):
         if name in request.options:
             raise UserError(
                 f"[arguments] {name} applies only to a run; leave out {name} or load_parameters_path"

@@ -12,7 +12,10 @@ from mudd_core.cli.names import COMMANDS, GROUPS, JOB_OPTIONS, OPTIONS, TOOLS, i
 
 WRITING = 'sample --config=small.py --prompt "def "'
 # The line of another command names these.
-_HIDDEN = ("teach", "sweep", "evaluate", "data show", "data convert", "data inspect", "commbench", "scale")
+_HIDDEN = (
+    *("teach", "sweep", "evaluate", "data show", "data convert", "data inspect"),
+    *("average", "commbench", "scale", "slurm"),
+)
 _OF_SAMPLE = (  # options of sample; validate also has --step
     *("--prompt", "--prompt-file", "--prompt-lines", "--interactive", "--num-samples", "--stop"),
     "--step",
@@ -27,6 +30,7 @@ _ELSEWHERE = (
     "--html",
     "--json",
     "--tokenizer",
+    "--average",
 )  # on other lines
 
 
@@ -77,8 +81,8 @@ def main_help() -> str:
         ),
         f"  train: {' '.join(_OF_TRAIN)}",
         f"  sample: {' '.join(_OF_SAMPLE)}",
-        f"  chat: {' '.join(_OF_CHAT)} --tokenizer --step",
-        "  validate: --split; report: --html --json --tokenizer; all commands: --mode --trust-code --version",
+        f"  chat: {' '.join(_OF_CHAT)} --tokenizer --step --average",
+        "  validate: --split --step --average; report: --html --json --tokenizer; all: --mode --trust-code --version",
         "",
         *(f"example:{line[1:]}" for line in example_lines((WRITING,))),
         "",

@@ -25,7 +25,11 @@ TOOLS: dict[str, tuple[str, str]] = {
         "mudd_core.tools.evaluate.command",
         "evaluate a run or folder on tasks of lm-evaluation-harness",
     ),
-    "export": ("mudd_core.tools.export_weights.command", "write a run's weights as a Hugging Face folder"),
+    "export": (
+        "mudd_core.tools.export_weights.command",
+        "write a run's weights as a Hugging Face folder; also: average",
+    ),
+    "average": ("mudd_core.tools.average", "average a run's last checkpoints, as a new run folder"),
     "mup": (
         "mudd_core.tools.mup_checks.command",
         "check a parametrisation over widths; find the learning rate that transfers",
@@ -64,10 +68,11 @@ TOOLS: dict[str, tuple[str, str]] = {
     ),
     "profile": (
         "mudd_core.tools.profile_command",
-        "measure where the time of a training step goes; also: commbench, scale",
+        "measure where the time of a training step goes; also: commbench, scale, slurm",
     ),
     "commbench": ("mudd_core.tools.commbench", "measure latency and bandwidth between the ranks of a job"),
     "scale": ("mudd_core.tools.scale.command", "predict step, communication and memory on many machines"),
+    "slurm": ("mudd_core.cli.slurm.command", "print the job script of a training for Slurm"),
     "completion": ("mudd_core.cli.completion.command", "print a script of Tab completion for bash or zsh"),
 }
 # Groups of the commands in the main help and in messages; each command and tool is in one of them.
@@ -76,9 +81,9 @@ GROUPS = {
         *("train", "tune", "teach", "data", "data show", "data convert", "data inspect"),
         *("preprocess", "bakeoff", "sweep", "mup", "grow"),
     ),
-    "use a model": ("sample", "chat", "validate", "evaluate", "import", "export"),
+    "use a model": ("sample", "chat", "validate", "evaluate", "import", "export", "average"),
     "look inside": ("configs", "report", "compare", "weights"),
-    "machines": ("doctor", "profile", "commbench", "scale", "completion"),
+    "machines": ("doctor", "profile", "commbench", "scale", "slurm", "completion"),
 }
 ALIASES = {"validation": "validate", "valid": "validate", "eval": "validate", "generate": "sample"}
 # Option: value, help, the commands that have it (empty: all commands).
@@ -138,6 +143,11 @@ OPTIONS: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "checkpoint of step N instead of the newest; best: the lowest validation loss",
         ("validate", "sample", "chat"),
     ),
+    "--average": (
+        "",
+        "the averaged weights of train.average instead of the last ones",
+        ("validate", "sample", "chat"),
+    ),
     "--help": (
         "",
         "print this help; COMMAND --help: that command; --help=all: all config fields",
@@ -161,7 +171,7 @@ TYPED = "MUDD_TYPED"
 JOB_OPTIONS = ("--ranks", "--hosts", "--max-restarts")  # options for the process that starts the ranks
 # Tools that divide their work among ranks, like commands with --ranks; and tools that have their own --ranks.
 TOOLS_ON_RANKS = ("export", "bakeoff")
-OWN_RANKS = ("commbench", "tune", "sweep")
+OWN_RANKS = ("commbench", "slurm", "sweep", "tune")
 # Commands that read a run with its saved config. Their arguments may set only fields that may change on resume.
 READING = ("validate", "sample", "chat", "report")
 INTERACTIVE = "--interactive"

@@ -114,6 +114,7 @@ class Replacing(Sections):
         train_frozen_dtype: Literal["stored", "fp32", "bf16", "fp16"] = ...,
         train_epochs: int = ...,
         train_to_data_end: bool = ...,
+        train_average: str | os.PathLike[str] = ...,
         train_profile: str | os.PathLike[str] = ...,
         optim_name: str | os.PathLike[str] = ...,
         optim_lr: float = ...,

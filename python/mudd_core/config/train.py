@@ -222,6 +222,13 @@ class TrainConfig:
         free=True,
         later=True,
     )
+    average: str = opt(
+        "",
+        "mean of the trained weights over updates, kept in addition to them: ema:DECAY (such as ema:0.999) or last:N "
+        "(the last N updates of the run); empty = none. --average reads it",
+        free=True,
+        later=True,
+    )
     profile: str = opt("", "FROM:TO = write a trace of the steps FROM + 1 to TO; empty = none", free=True)
     # The same value in logical shards, as earlier versions named and measured it.
     micro_batch: InitVar[int] = -1

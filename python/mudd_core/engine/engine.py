@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +15,7 @@ from mudd_core.base.types import Array, JsonObject
 from mudd_core.checkpoint import StatePart, whole_parts, whole_tensors
 from mudd_core.checkpoint.stored import StoredTensor
 from mudd_core.config import Config
+from mudd_core.config.average import averaging_of
 from mudd_core.data.rows import NLL, REFERENCE
 from mudd_core.engine import expert_load
 from mudd_core.engine.accuracy import step_accuracy, teacher_metrics
@@ -25,6 +27,7 @@ from mudd_core.engine.pairs import pair_metrics
 from mudd_core.engine.state import EngineState, weight_parts
 from mudd_core.engine.teaching import has_teacher
 from mudd_core.engine.training_graphs import TrainingGraphs
+from mudd_core.engine.weight_average import WeightAverage
 from mudd_core.engine.weight_norms import Squares, squares_of
 
 if TYPE_CHECKING:
@@ -60,7 +63,9 @@ class Engine:
         self._aux_loss = self._objective = 0.0
         self._accuracy: dict[str, float] = {}
         self._load = expert_load.for_model(model.config, config.train.batch_size * config.train.seq_len)
-        self._state = EngineState(model.store, self._step.moment_planes, self._load)
+        rule = averaging_of(config.train.average)
+        self.average = None if rule is None else WeightAverage(rule, config.train.steps, self._step)
+        self._state = EngineState(model.store, self._step.moment_planes, self._load, self.average)
 
     @property
     def in_use(self) -> InUse:
@@ -76,20 +81,25 @@ class Engine:
         limits: tuple[float, float] | None = None,
         flags: int = 0,
         settle: bool = True,
+        done: int | None = None,
     ) -> _core.StepReport:
         """Take one step with learning rate lr on batch `step` (from 0) of the batcher.
 
         batch: arrays [train.batch_size, train.seq_len] to use instead of the batcher's (see Model.loss_and_gradients).
         limits: the largest accepted loss and gradient norm; above either, the update is skipped. flags: bits; the
         report has the bits of all ranks combined. settle: wait for the weights of other nodes; pass False if another
-        step follows, which waits for each weight when it reads it.
+        step follows, which waits for each weight when it reads it. done: the steps before this one, from which
+        train.average=last:N starts its mean; None: `step`.
         """
         size, updates, reading = self.config.train.batch_size, self.updates, 0.0
         self._given = None
         self.model.store.changes += 1
+        mean = 0.0 if self.average is None else self.average.weight(step if done is None else done)
         if batch is None and (source := self._rows.core) is not None:
             taken = self._step_with(tuple(self._rows.parts))
-            report = taken.run(source, step=step, updates=updates, lr=lr, limits=limits, flags=flags)
+            report = taken.run(
+                source, step=step, updates=updates, lr=lr, limits=limits, flags=flags, average=mean
+            )
         else:
             begin = time.perf_counter()
             given = self._rows.arrays(step * size, size) if batch is None else self.model.adapt(batch)
@@ -97,7 +107,14 @@ class Engine:
             reading = time.perf_counter() - begin
             taken, self._given = self._step_with(optional), arrays
             report = taken.run_on(
-                arrays, step=step, updates=updates, lr=lr, batch_size=size, limits=limits, flags=flags
+                arrays,
+                step=step,
+                updates=updates,
+                lr=lr,
+                batch_size=size,
+                limits=limits,
+                flags=flags,
+                average=mean,
             )
         seconds = taken.seconds
         seconds["data"] += reading
@@ -121,6 +138,8 @@ class Engine:
                 self._aux_loss = report.aux_loss
         if report.finite and not report.spike and not report.stopped:
             self._state.count_update()
+            if self.average is not None:
+                self.average.count(mean)
         return report
 
     @property
@@ -135,7 +154,7 @@ class Engine:
             self.settle()  # the weights that another step still exchanges
         if parts not in self._steps:  # a new graph over the same weights and moments
             planned = self._graphs.plan(parts)
-            self._steps[parts] = self._graphs.step(planned, self.groups, self._step.moment_planes)
+            self._steps[parts] = self._graphs.step(planned, self.groups, self._step)
         return self._steps[parts]
 
     def settle(self) -> None:
@@ -212,6 +231,22 @@ class Engine:
         self.settle()
         return self._state.parts(writable=writable)
 
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Use the averaged weights of train.average inside the block; all ranks enter and leave it together.
+
+        Nothing may train or save inside. Raise RuntimeError without train.average.
+        """
+        if self.average is None:
+            raise RuntimeError("[engine] averaged: expected a config with train.average, got none")
+        self.settle()
+        self.model.store.changes += 1
+        try:
+            with self.average.swapped(self.model.comm):
+                yield
+        finally:
+            self.model.store.changes += 1
+
     def weight_squares(self) -> Squares:
         """Return the squares of this rank's weights, summed by blocks."""
         return squares_of(weight_parts(self.model.store, self.model.store.names()))
@@ -233,6 +268,8 @@ class Engine:
     def load_state(self, parts: Iterable[StatePart]) -> None:
         """Load parts that cover all of state_parts, and repack the weights."""
         self._state.load(parts)
+        if self.average is not None:
+            self.average.loaded()
 
     def state_tensors(self, *, writable: bool = False) -> dict[str, Array]:
         """Return the parts by name. Use it only in a run of one process, in which each part is a whole tensor."""

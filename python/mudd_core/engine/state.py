@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mudd_core.base.errors import UserError
+from mudd_core.base.types import Array
 from mudd_core.checkpoint import StatePart, whole_parts
 from mudd_core.checkpoint.stored import AnyTensor, StoredTensor, made_tensor
 from mudd_core.engine.expert_load import ExpertLoad
@@ -18,24 +20,36 @@ from mudd_core.engine.lora import own_names
 
 if TYPE_CHECKING:
     from mudd_core import _core
+    from mudd_core.engine.weight_average import WeightAverage
 
 _MOMENTS = ("first_moment", "second_moment")
 _UPDATES = "updates/count"
+AVERAGED = "updates/averaged"
+
+
+def average_name(name: str) -> str:
+    """Return the name of a weight's average in a checkpoint."""
+    return f"average/{name}"
 
 
 class EngineState:
     """The saved state: `<name>` weights, `first_moment/<name>`, `second_moment/<name>`, update count, loads of experts.
 
     With adapters, only their weights are included: the base has a separate file. Frozen parameters have no moments, and
-    their weights keep their stored type. Lion, sgd and the matrices of muon have no second moment. A bf16 moment is
-    stored as uint16.
+    their weights keep their stored type. With train.average also `average/<name>` of the trained weights, and the
+    counts of updates/averaged; a checkpoint may lack both. Lion, sgd and the matrices of muon have no second moment. A
+    bf16 moment is stored as uint16.
     """
 
     def __init__(
-        self, store: _core.ParamStore, moment_planes: Sequence[int], load: ExpertLoad | None
+        self,
+        store: _core.ParamStore,
+        moment_planes: Sequence[int],
+        load: ExpertLoad | None,
+        average: WeightAverage | None = None,
     ) -> None:
         """Wrap a store. moment_planes: indices of the first and second moments."""
-        self._store, self._load = store, load
+        self._store, self._load, self._average = store, load, average
         self._moments = list(zip(_MOMENTS, moment_planes, strict=False))
         self._updates = np.zeros(1, np.int64)
 
@@ -62,10 +76,20 @@ class EngineState:
                     parts.append(self._part(f"{moment}/{name}", plane, name, writable))
         rest = {_UPDATES: self._updates, **(self._load.state() if self._load is not None else {})}
         for name, array in rest.items():
-            view = array.view()
-            view.flags.writeable = writable
-            parts.append(StatePart(name, array.shape, 0, view))
-        return parts
+            parts.append(StatePart(name, array.shape, 0, _view(array, writable)))
+        return [*parts, *self._average_parts(writable)]
+
+    def _average_parts(self, writable: bool) -> list[StatePart]:
+        """Return the parts of the average; empty without train.average."""
+        if self._average is None:
+            return []
+        if not writable:
+            self._average.fill()
+        plane, counted = self._average.plane, _view(self._average.counted, writable)
+        names = [name for name in own_names(self._store) if self._store.holds(plane, name)]
+        parts = [self._part(average_name(name), plane, name, writable) for name in names]
+        parts.append(StatePart(AVERAGED, counted.shape, 0, counted))
+        return [replace(part, optional=True) for part in parts]
 
     def parts_of(
         self, weights: Mapping[str, StoredTensor], moments: Sequence[npt.DTypeLike]
@@ -105,6 +129,12 @@ class EngineState:
             if _address(source) != _address(part):
                 part.array[...] = source.cut(part.begin, part.end).array
         self._store.repack()
+
+
+def _view(array: Array, writable: bool) -> Array:
+    view = array.view()
+    view.flags.writeable = writable
+    return view
 
 
 def weight_parts(store: _core.ParamStore, names: Sequence[str] | None = None) -> list[StatePart]:

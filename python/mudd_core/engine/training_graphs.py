@@ -83,11 +83,11 @@ class TrainingGraphs:
         self,
         planned: Planned,
         groups: list[ParameterGroup],
-        moment_planes: list[int] | None = None,
+        earlier: _core.TrainStep | None = None,
     ) -> _core.TrainStep:
         """Return the core's step over a planned graph.
 
-        groups: the optimizer's groups. moment_planes: the planes of another step, to share its moments.
+        groups: the optimizer's groups. earlier: another step, whose moments and average it shares.
         """
         optim, train = self._config.optim, self._config.train
         loss, count, *further = planned.outputs
@@ -105,7 +105,9 @@ class TrainingGraphs:
             normalize=self._config.loss.normalize,
             peak_lr=optim.lr,
             seed=train.seed,
-            moment_planes=moment_planes or [],
+            moment_planes=[] if earlier is None else earlier.moment_planes,
+            average=bool(train.average),
+            average_plane=-1 if earlier is None or not train.average else earlier.average_plane,
             aux=planned.aux,
             metrics=[*planned.metrics, *further[: 1 if self._config.loss.of_pairs else None]],
             gradients=planned.gradients,

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from mudd_core.base.arguments.checks import step_or_best
+from mudd_core.base.arguments.checks import require_flag, step_or_best
 from mudd_core.base.arguments.known import known_arguments
 from mudd_core.base.errors import UserError
 from mudd_core.base.other_folders import is_hugging_face, require_no_other
@@ -32,27 +32,38 @@ class Loaded(NamedTuple):
 
 
 @known_arguments("load_run")
-def load_run(path: str | Path, step: int | Literal["best"] | None = None, *, trust_code: bool = False) -> Run:
+def load_run(
+    path: str | Path,
+    step: int | Literal["best"] | None = None,
+    *,
+    average: bool = False,
+    trust_code: bool = False,
+) -> Run:
     """Open a run for reading: a work directory, a checkpoint of one, a folder of model.save() or of Hugging Face.
 
-    step: the step of the checkpoint; None for the newest, "best" for the lowest validation loss. It takes no lock and
-    reads no training text, so it works while the run trains. Raise UserError for another path, FormatError for a
-    damaged file.
+    step: the step of the checkpoint; None for the newest, "best" for the lowest validation loss. average: use the
+    averaged weights of train.average. It takes no lock and reads no training text, so it works while the run trains.
+    Raise UserError for another path, FormatError for a damaged file.
 
     trust_code: code in the folder of a run may run when the model is used; without it, only the code of your own runs
     on this machine may (docs/your-own.md).
     """
     folder = local(path, "[load_run] path").expanduser()
     step = step_or_best("load_run", step)
+    require_flag("load_run", "average", average)
     if not folder.exists():
         raise UserError(
             f"[load_run] path: expected {_WHAT}, got '{path}', which does not exist{_hint(folder)}"
         )
-    source = own_source(folder, step, trust_code=trust_code)
+    source = own_source(folder, step, average=average, trust_code=trust_code)
     if source is None and is_hugging_face(folder):
         if step is not None:
             raise UserError(
                 f"[load_run] step: expected none for a folder of Hugging Face, got {step} for {folder}"
+            )
+        if average:
+            raise UserError(
+                f"[load_run] average: expected a run, got the folder {folder} of Hugging Face; leave it out"
             )
         source = _of_hugging_face(folder)
     if source is None and folder.is_dir() and (theirs := reader_state_of(folder)) is not None:
@@ -63,13 +74,19 @@ def load_run(path: str | Path, step: int | Literal["best"] | None = None, *, tru
     return Run(source)
 
 
-def load(path: str | Path, step: int | Literal["best"] | None = None, *, trust_code: bool = False) -> Loaded:
+def load(
+    path: str | Path,
+    step: int | Literal["best"] | None = None,
+    *,
+    average: bool = False,
+    trust_code: bool = False,
+) -> Loaded:
     """Return the model and the tokenizer of a run or folder that load_run opens: `model, tokenizer =
     mc.load("runs/x")`.
 
-    The tokenizer is None if the run has none. trust_code: as for load_run.
+    The tokenizer is None if the run has none. average, trust_code: as for load_run.
     """
-    run = load_run(path, step, trust_code=trust_code)
+    run = load_run(path, step, average=average, trust_code=trust_code)
     return Loaded(run.model, run.tokenizer_or_none())
 
 

@@ -62,11 +62,17 @@ def _opened(request: Request) -> tuple[Run, Config]:
         config, run_folder = saved_run(request)
         _require_stop(request)
         step = step_asked(request.options.get("--step"), run_folder)
-        return load_run(run_folder.path, step, trust_code=TRUST in request.options), config
-    if "--step" in request.options:
-        raise UserError(
-            f"[arguments] --step: expected a run, got the folder {folder} of a model; leave it out"
-        )
+        return load_run(
+            run_folder.path,
+            step,
+            average="--average" in request.options,
+            trust_code=TRUST in request.options,
+        ), config
+    for option in ("--step", "--average"):
+        if option in request.options:
+            raise UserError(
+                f"[arguments] {option}: expected a run, got the folder {folder} of a model; leave it out"
+            )
     run = load_run(folder)
     try:
         return run, _with_overrides(run.config, request, folder)

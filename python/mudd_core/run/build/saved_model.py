@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mudd_core import _core
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.show.waiting import waiting
+from mudd_core.base.surroundings import typed_program
 from mudd_core.base.types import JsonObject
 from mudd_core.checkpoint import Checkpoint
 from mudd_core.config import Config
@@ -16,7 +20,7 @@ from mudd_core.data import pipelines
 from mudd_core.engine.batch_part import cut_batch
 from mudd_core.engine.model import Model
 from mudd_core.engine.model_shape import resolved_model
-from mudd_core.engine.state import weight_parts
+from mudd_core.engine.state import average_name, weight_parts
 from mudd_core.run.build.base import load_base, require_base
 from mudd_core.run.build.planned_model import spread_of
 from mudd_core.run.build.reference import with_reference
@@ -37,9 +41,14 @@ if TYPE_CHECKING:
 
 
 def load_run(
-    config: Config, folder: RunFolder, step: int | None = None, ranks: Ranks | None = None
+    config: Config,
+    folder: RunFolder,
+    step: int | None = None,
+    ranks: Ranks | None = None,
+    *,
+    average: bool = False,
 ) -> tuple[Prepared, Model, int]:
-    """Return (data, model, step) of a run's newest checkpoint, or of one step. ranks: as in model_of_run."""
+    """Return (data, model, step) of a run's newest checkpoint, or of one step. ranks, average: as in model_of_run."""
     ranks = ranks or Ranks()
     facts = _ready(config, folder, ranks)
     text = shared_data(pipelines.prepare, config, data_fingerprint(facts) or None, ranks)
@@ -49,7 +58,9 @@ def load_run(
             f"trained with: saved seal {facts[SEAL_FACT]!r}, now {text.seal!r}; restore the old cache"
         )
     text, _ = with_reference(config, text, folder, ranks)
-    model, found = model_of_run(config, folder, step, vocab_size=text.vocab_size, ranks=ranks)
+    model, found = model_of_run(
+        config, folder, step, vocab_size=text.vocab_size, ranks=ranks, average=average
+    )
     model.pairs = config.loss if config.loss.of_pairs else None
     train = config.train
     runs, _ = cut_batch(train.batch_size, train.shard_count(), train.micro_batch_size)
@@ -58,12 +69,17 @@ def load_run(
 
 
 def model_for_prompts(
-    config: Config, folder: RunFolder, step: int | None = None, ranks: Ranks | None = None
+    config: Config,
+    folder: RunFolder,
+    step: int | None = None,
+    ranks: Ranks | None = None,
+    *,
+    average: bool = False,
 ) -> tuple[Model, int]:
     """Return (model, step) as load_run does, without the data: neither the text nor the token cache is read."""
     ranks = ranks or Ranks()
     _ready(config, folder, ranks)
-    return model_of_run(config, folder, step, ranks=ranks)
+    return model_of_run(config, folder, step, ranks=ranks, average=average)
 
 
 def _ready(config: Config, folder: RunFolder, ranks: Ranks) -> JsonObject:
@@ -86,12 +102,14 @@ def model_of_run(
     vocab_size: int = 0,
     precision: str | None = None,
     ranks: Ranks | None = None,
+    average: bool = False,
 ) -> tuple[Model, int]:
     """Return (model, step) of a run's newest checkpoint, or of one step, without reading text or taking a lock.
 
     vocab_size: the size for the run's tokenizer; 0: from run.json. precision: by default the run's precision. ranks:
-    config.mesh shards the model across them; each reads its part, and all make this call. Raise UserError if there is
-    no checkpoint yet. A newer checkpoint that fails verification causes a warning on stderr.
+    config.mesh shards the model across them; each reads its part, and all make this call. average: use the averaged
+    weights of train.average. Raise UserError if there is no checkpoint yet, or no average in it. A newer checkpoint
+    that fails verification causes a warning on stderr.
     """
     ranks = ranks or Ranks()
     facts, checkpoints = read_facts(folder), Checkpoints(folder)
@@ -120,7 +138,8 @@ def model_of_run(
     with waiting(f"reading the weights of {folder}", shown=ranks.first):
         base = load_base(config, model, folder) if adapted else None
         ranks.barrier()
-        found = _read_weights(model, checkpoints, run_id_of(folder, facts), step, ranks)
+        averaged = ranks.from_first(lambda: _averaged(checkpoints, step)) if average else []
+        found = _read_weights(model, checkpoints, run_id_of(folder, facts), step, ranks, averaged)
         if base is not None:
             require_base(base, found.state, found.path)
             base.settle(model, fresh=False)
@@ -143,11 +162,32 @@ def _types(config: Config, checkpoints: Checkpoints, step: int | None) -> dict[s
         return {}
 
 
+def _averaged(checkpoints: Checkpoints, step: int | None) -> list[str]:
+    """Return the names of the weights that have an average in a checkpoint; raise UserError if none has one."""
+    names = checkpoints.types_of(step) if step is not None else checkpoints.types() or {}
+    if found := [name for name in names if average_name(name) in names]:
+        return found
+    raise UserError(
+        f"[arguments] --average: {checkpoints.run} has no averaged weights in this checkpoint; train it with "
+        "train.average=ema:0.999, or average its checkpoints: "
+        f"{shlex.join([*typed_program(), 'average', str(checkpoints.run), '--last=3'])}"
+    )
+
+
 def _read_weights(
-    model: Model, checkpoints: Checkpoints, run_id: str, step: int | None, ranks: Ranks
+    model: Model,
+    checkpoints: Checkpoints,
+    run_id: str,
+    step: int | None,
+    ranks: Ranks,
+    averaged: Sequence[str],
 ) -> Checkpoint:
-    """Read this rank's part of the weights of the newest step, or of one step."""
-    parts, comm = weight_parts(model.store), model.comm
+    """Read this rank's part of the weights of the newest step, or of one step. averaged: names to read averaged."""
+    comm, names = model.comm, frozenset(averaged)
+    parts = [
+        replace(part, name=average_name(part.name)) if part.name in names else part
+        for part in weight_parts(model.store)
+    ]
 
     def read() -> Checkpoint | None:
         if step is None:

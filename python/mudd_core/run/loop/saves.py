@@ -10,8 +10,9 @@ import numpy as np
 
 from mudd_core.base.errors import DivergedError, UserError
 from mudd_core.base.types import JsonObject
-from mudd_core.checkpoint import StatePart, dtypes
+from mudd_core.checkpoint import Checkpoint, StatePart, dtypes
 from mudd_core.config import Difference, mesh_of
+from mudd_core.engine.state import AVERAGED
 from mudd_core.run.build.base import require_base
 from mudd_core.run.build.grow import start_from
 from mudd_core.run.build.start_source import Source
@@ -51,6 +52,8 @@ class Saves:
         if base is not None:
             require_base(base, found.state, found.path)
         run.engine.load_state(parts)
+        if said := _average_note(run, found):
+            run.journal.said(said)
         if base is not None:
             base.settle(run.components.model, fresh=False)
             run.ranks.barrier()
@@ -151,6 +154,19 @@ class Saves:
         state.saved(seconds)
         run.journal.saved(state.step_done, seconds)
         return True
+
+
+def _average_note(run: Session, found: Checkpoint) -> str:
+    """Continue or start the average of a resumed run; return a line for the user, empty if it simply continues."""
+    average, rule = run.engine.average, run.config.train.average
+    if average is None:
+        return (
+            "note: train.average is empty: the mean of the weights is dropped"
+            if AVERAGED in found.stored
+            else ""
+        )
+    reason = average.resume(found.stored, found.step)
+    return f"note: train.average={rule}: {reason}, so a new one starts at step {found.step}" if reason else ""
 
 
 def _job(run: Session) -> JsonObject:

@@ -121,6 +121,8 @@ class Recovery:
         found = store.rewind(guard.anchor, parts)
         self._journal.found(found)
         self._engine.load_state(parts)
+        if self._engine.average is not None:
+            self._engine.average.resume(found.stored, found.step)
         with reading_state(found):
             rewind = self._state.go_back(step, found.state)
         self._state.recall(store.validations(found.step))
@@ -170,7 +172,7 @@ class Updates:
         def step() -> StepReport:
             if statistics is not None:
                 statistics.before(self._inputs(number, batch))
-            report = run.engine.train_step(number, lr, batch, limits, flags, settle)
+            report = run.engine.train_step(number, lr, batch, limits, flags, settle, done=t)
             run.phases.step_took(run.engine.step_seconds)
             return report
 

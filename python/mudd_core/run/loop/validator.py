@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 
 from mudd_core.config.schema import validation_batch
 from mudd_core.run.build.protocols import mean_of
@@ -150,7 +151,8 @@ class Validator:
     ) -> Validation | None:
         """Return the loss on the held-out data with the current weights; None if `stop` became true.
 
-        report: called with the sums of each batch.
+        Once the mean of train.average has started, the data are evaluated again with it. report: called with the sums
+        of each batch, of the current weights.
         """
         with self._run.phases.phase(Phase.EVALUATION):
             return self._measured(stop, report)
@@ -160,7 +162,7 @@ class Validator:
         run.engine.settle()
         run.watch.phase("evaluate", step)
 
-        def whole() -> Validation | None:
+        def once(report: Callable[[BatchSums], None]) -> Validation | None:
             return evaluate(
                 run.engine,
                 run.components.validation_batches(),
@@ -172,6 +174,16 @@ class Validator:
                 mean=mean_of(run.config),
                 report=report,
             )
+
+        def whole() -> Validation | None:
+            found = once(report)
+            if found is None or run.engine.average is None or not run.engine.average.updates:
+                return found
+            with run.engine.averaged():
+                mean = once(lambda sums: None)
+            if mean is None:
+                return None
+            return replace(found, val_loss_average=mean.val_loss, seconds=found.seconds + mean.seconds)
 
         # With several ranks an interrupted validation cannot restart, because ranks exchange sums between batches.
         return whole() if run.ranks.world > 1 else self._source.reading(step, whole)

@@ -43,13 +43,18 @@ class Source:
     step: int | None = None
 
 
-def own_source(path: Path, step: int | str | None, *, trust_code: bool = False) -> Source | None:
+def own_source(
+    path: Path, step: int | str | None, *, average: bool = False, trust_code: bool = False
+) -> Source | None:
     """Return the source of a folder that mudd_core has written; None for another folder.
 
     step: the step of the checkpoint, or "best"; None: the newest one, or the step of a checkpoint's own folder.
-    trust_code: code in the run's folder may run. No code runs before the model, or a reader of the text, is used.
+    average: use the averaged weights of train.average. trust_code: code in the run's folder may run. No code runs
+    before the model, or a reader of the text, is used.
     """
     if is_model_folder(path):
+        if average:
+            raise UserError(f"[load_run] average: expected a run, got the saved model {path}; leave it out")
         return _of_model(path, step)
     folder, of_folder = RunFolder.holding(path)
     folder = replace(folder, trusted=trust_code)
@@ -67,7 +72,7 @@ def own_source(path: Path, step: int | str | None, *, trust_code: bool = False) 
     return Source(
         path,
         config,
-        partial(_model, folder, step),
+        partial(_model, folder, step, average=average),
         partial(own_tokenizer, config, folder),
         folder,
         step,
@@ -82,9 +87,9 @@ def _require_saved(step: int, folder: RunFolder) -> None:
         raise UserError(f"[load_run] step: {folder} has no checkpoint of step {step}; {has}")
 
 
-def _model(folder: RunFolder, step: int | None) -> tuple[Model, int]:
+def _model(folder: RunFolder, step: int | None, *, average: bool) -> tuple[Model, int]:
     run_copies(folder, needs=MODEL)
-    return model_of_run(read_saved_config(folder), folder, step)
+    return model_of_run(read_saved_config(folder), folder, step, average=average)
 
 
 def config_of(folder: Path, model: Model) -> Config:

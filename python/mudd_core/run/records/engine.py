@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from mudd_core.base.types import Array, Json
 from mudd_core.checkpoint import StatePart
 from mudd_core.engine.evaluation_sums import EvaluationSums
+from mudd_core.engine.weight_average import WeightAverage
 from mudd_core.engine.weight_norms import Squares
 
 
@@ -63,6 +65,7 @@ class LoopEngine(Evaluator, Protocol):
     """The part of the engine that the loop uses. Tests replace it by a small one."""
 
     batcher: Any
+    average: WeightAverage | None
 
     def train_step(
         self,
@@ -72,16 +75,20 @@ class LoopEngine(Evaluator, Protocol):
         limits: tuple[float, float] | None = None,
         flags: int = 0,
         settle: bool = True,
+        done: int | None = None,
     ) -> StepReport:
         """Take a step on the batch, or else on batch `step` (from 0) of the batcher.
 
         limits: the largest accepted loss and gradient norm; above either, the update is skipped. flags: bits that are
-        sent to all ranks. settle: False if another step follows.
+        sent to all ranks. settle: False if another step follows. done: the steps before this one.
         """
 
     @property
     def step_seconds(self) -> Mapping[str, float]:
         """The seconds of the last step by stage: members of Phase, and HIDDEN (records/phases.py)."""
+
+    def averaged(self) -> AbstractContextManager[None]:
+        """Return a block in which the weights are the averaged ones of train.average; all ranks enter it together."""
 
     def weight_squares(self) -> Squares:
         """Return the squares of this rank's weights, summed by blocks."""

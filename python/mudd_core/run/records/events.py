@@ -127,7 +127,7 @@ class Validation:
     nats; val_accuracy is then the fraction of pairs with a positive margin, and val_loss the mean over pairs.
     batch_loss, batch_accuracy: means over batches of the batch means; these are not logged. val_teacher_kl: mean
     divergence from the teacher of loss.teacher, in nats. val_teacher_agreement: fraction of targets at which both have
-    the same likeliest token.
+    the same likeliest token. val_loss_average: val_loss with the averaged weights of train.average.
     """
 
     step: int
@@ -141,6 +141,7 @@ class Validation:
     val_teacher_kl: float | None = None
     val_teacher_agreement: float | None = None
     val_margin: float | None = None
+    val_loss_average: float | None = None
 
     @property
     def val_ppl(self) -> float:
@@ -152,11 +153,15 @@ class Validation:
         """The metric that is shown with the loss: bits per byte, or perplexity for data without text."""
         bits = self.val_bits_per_byte
         if self.val_margin is not None:
-            return self._pairs_text(4)
-        text = f"ppl {self.val_ppl:.4g}" if bits is None else f"{bits:.4f} bits per byte"
-        if self.val_teacher_kl is None or self.val_teacher_agreement is None:
-            return text
-        return f"{text}, KL {self.val_teacher_kl:.4f} from the teacher, {self.val_teacher_agreement:.1%} agreement"
+            text = self._pairs_text(4)
+        else:
+            text = f"ppl {self.val_ppl:.4g}" if bits is None else f"{bits:.4f} bits per byte"
+        if self.val_teacher_kl is not None and self.val_teacher_agreement is not None:
+            text += (
+                f", KL {self.val_teacher_kl:.4f} from the teacher, {self.val_teacher_agreement:.1%} agreement"
+            )
+        mean = self.val_loss_average
+        return text if mean is None else f"{text}, loss {mean:.4f} with the averaged weights"
 
     @property
     def precise_text(self) -> str:
@@ -173,8 +178,8 @@ class Validation:
         """Return the entry of metrics.jsonl."""
         names = ("step", "val_loss", "val_bits_per_byte", "val_ppl", "val_accuracy", "targets", "seconds")
         of_teacher = () if self.val_teacher_kl is None else ("val_teacher_kl", "val_teacher_agreement")
-        of_pairs = () if self.val_margin is None else ("val_margin",)
-        return {name: getattr(self, name) for name in (*names, *of_teacher, *of_pairs)}
+        rare = [name for name in ("val_margin", "val_loss_average") if getattr(self, name) is not None]
+        return {name: getattr(self, name) for name in (*names, *of_teacher, *rare)}
 
 
 @dataclass(frozen=True)

@@ -192,6 +192,11 @@ def _parser() -> ToolArguments:
         help="checkpoint of step N instead of the newest; best: the lowest validation loss",
     )
     p.add_argument(
+        "--average",
+        action="store_true",
+        help="export the averaged weights of train.average instead of the last ones",
+    )
+    p.add_argument(
         "--tokenizer",
         metavar="PATH",
         help="tokenizer to write with the weights; default: the run's tokenizer",

@@ -17,7 +17,7 @@ from mudd_core.checkpoint.weights_folder import Later
 from mudd_core.engine.frozen import weight_view
 from mudd_core.engine.model import Model
 from mudd_core.engine.model_folder import read_model, write_weights
-from mudd_core.engine.state import weight_parts
+from mudd_core.engine.state import average_name, weight_parts
 from mudd_core.run.build.base import tensors_with_base
 from mudd_core.run.ranks.hang_watch import reader_watch
 from mudd_core.run.ranks.rank_checks import hold_machine
@@ -71,8 +71,12 @@ def export_run(words: Sequence[str], ranks: Ranks) -> Outcome:
     base = ranks.together(lambda: base_name(asked.args.base, run, config) if asked.args.adapter else "")
     step = ranks.together(lambda: step_asked(asked.args.step, run, "[export] --step"))
     precision = config.train.precision if own else "fp32"
-    model, found = model_of_run(config, run, step, precision=precision, ranks=ranks)
+    model, found = model_of_run(
+        config, run, step, precision=precision, ranks=ranks, average=asked.args.average
+    )
     weights = stored_tensors(*_step_of(run, found))
+    if asked.args.average:
+        weights = {name: weights.get(average_name(name), tensor) for name, tensor in weights.items()}
     if is_adapted := model.lora is not None:  # the checkpoint has only adapters
         weights = tensors_with_base(config, model, run, weights)
     is_cut, held = not model.store.holds_all, Held(model)
