@@ -1,4 +1,4 @@
-"""Run deploy/slurm/train.sbatch on a real Slurm of one node: ./run soak slurm; a log in bench/results.
+"""Run the job script of launch.py slurm on a real Slurm of one node: ./run soak slurm; a log in bench/results.
 
 Starts its own munged, slurmctld and slurmd (Debian: slurmctld slurmd slurm-client munge; needs root), submits the
 tiny run by mpirun and by srun, preempts each job three times, and compares the final bits with a run of one process.
@@ -32,7 +32,6 @@ from tiny_run import TinyRun, write_text  # noqa: E402
 
 WORDS = ("train.steps=3000", "train.save_every=1000", "train.eval_every=1500")
 PREEMPTIONS = 3
-SCRIPT = ROOT / "deploy" / "slurm" / "train.sbatch"
 CONFIGURATION = """
 ClusterName=soak
 SlurmctldHost={host}
@@ -125,11 +124,10 @@ def steps_of(run: TinyRun) -> int:
 
 def preempted(slurm: Slurm, run: TinyRun, launcher: str, log: Log) -> bool:
     """Submit the run and preempt it three times; return True if it was requeued each time and finished."""
-    threads = ("--nodes=1", "--ntasks-per-node=2", "--cpus-per-task=1")
-    words = run.command()[2:]
-    printed = slurm.run(
-        "sbatch", "--parsable", *threads, f"--output={run.log_path}", "--export=ALL", str(SCRIPT), *words
-    )
+    options = ("--nodes=1", "--ranks-per-node=2", "--threads=1", f"--launcher={launcher}")
+    script = run.workdir.with_name(f"{run.workdir.name}.sbatch")
+    script.write_text(slurm.run(sys.executable, "launch.py", "slurm", *options, *run.command()[2:]))
+    printed = slurm.run("sbatch", "--parsable", f"--output={run.log_path}", "--export=ALL", str(script))
     job, saved = printed.strip(), []
     for _ in range(PREEMPTIONS):
         begin = steps_of(run)
@@ -159,7 +157,6 @@ def soak(folder: Path, log: Log) -> Iterator[bool]:
         slurm.environment |= {**ENVIRONMENT, "PYTHON": sys.executable, "PYTHONPATH": str(ROOT / "python")}
         for launcher in ("mpirun", "srun"):
             run = run_of(folder / launcher, text, *WORDS)
-            slurm.environment["LAUNCH"] = launcher
             good = preempted(slurm, run, launcher, log) and same(run, whole)
             log.say(f"{launcher}: bits {'equal' if good else 'DIFFER, or the job failed'}")
             if not good:

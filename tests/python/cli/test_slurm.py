@@ -1,4 +1,4 @@
-"""deploy/slurm/train.sbatch with a fake scheduler: preempted three times, requeued, and equal bits at the end."""
+"""The job script of `slurm` with a fake scheduler: preempted three times, requeued, and equal bits at the end."""
 
 from __future__ import annotations
 
@@ -12,10 +12,18 @@ from pathlib import Path
 import pytest
 
 from mpi_ranks import ENVIRONMENT, needs_mpi
+from mudd_core.cli import main
 from tiny_run import ROOT, TinyRun
 
-SCRIPT = ROOT / "deploy" / "slurm" / "train.sbatch"
 STEPS = ("train.steps=60", "train.save_every=0", "train.eval_every=30")
+
+
+def job_script(*words: str) -> str:
+    """Return the output of `launch.py slurm` in a fresh process."""
+    argv = [sys.executable, "launch.py", "slurm", *words]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 class Scheduler:
@@ -23,6 +31,8 @@ class Scheduler:
 
     def __init__(self, folder: Path, run: TinyRun, launcher: str) -> None:
         self.run, self.requeued = run, folder / "requeued"
+        self.script = folder / "job.sbatch"
+        self.script.write_text(job_script(*run.command()[2:]))
         tools = folder / "tools"
         tools.mkdir()
         self.state = folder / "state"
@@ -50,10 +60,9 @@ class Scheduler:
         path.chmod(0o755)
 
     def start(self) -> subprocess.Popen[str]:
-        words = self.run.command()[2:]
         with self.run.log_path.open("w") as log:
             return subprocess.Popen(
-                ["bash", str(SCRIPT), *words],
+                ["bash", str(self.script)],
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env=self.environment,
@@ -125,7 +134,86 @@ def test_another_launcher_is_refused(tmp_path: Path, tiny_text: Path) -> None:
     assert "LAUNCH: expected mpirun or srun, got ray" in run.output
 
 
-def test_the_script_is_valid_shell() -> None:
-    assert subprocess.run(["bash", "-n", str(SCRIPT)], check=False).returncode == 0
+# The lines of the template that users copied before the command existed, for the options of HEADER.
+HEADER = [
+    "--nodes=2",
+    "--ranks-per-node=1",
+    "--threads=16",
+    "--time=24:00:00",
+    "--job-name=mudd",
+    "--partition=cpu",
+    "--account=lab",
+]
+TEMPLATE = """#SBATCH --job-name=mudd
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=1
+#SBATCH --exclusive
+#SBATCH --cpus-per-task=16
+#SBATCH --time=24:00:00
+#SBATCH --partition=cpu
+#SBATCH --account=lab
+#SBATCH --output=mudd-%j.log
+#SBATCH --signal=B:USR1@120
+#SBATCH --requeue
+#SBATCH --open-mode=append
+""".splitlines()
+
+
+def test_the_script_is_valid_shell_with_the_lines_of_the_options(tmp_path: Path) -> None:
+    odd = 'name=it\'s "$HOME" `id`;'
+    text = job_script(
+        "--config=small.py", "--workdir=runs/a b", *HEADER, odd.replace("name=", "sample.prompt=")
+    )
+    assert [line for line in text.splitlines() if line.startswith("#SBATCH")] == TEMPLATE
+    script = tmp_path / "job.sbatch"
+    script.write_text(text)
+    assert subprocess.run(["bash", "-n", str(script)], check=False).returncode == 0
     if shutil.which("shellcheck"):
-        subprocess.run(["shellcheck", str(SCRIPT)], check=True)
+        subprocess.run(["shellcheck", str(script)], check=True)
+    tool = tmp_path / "mpirun"  # prints its arguments
+    tool.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    tool.chmod(0o755)
+    paths = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "SLURM_CPUS_PER_TASK": "3"}
+    done = subprocess.run(
+        ["bash", str(script), "train.steps=3"], env={**os.environ, **paths}, capture_output=True, text=True
+    )
+    prompt = odd.replace("name=", "sample.prompt=")
+    words = [
+        ".venv/bin/python",
+        "launch.py",
+        "--config=small.py",
+        "--workdir=runs/a b",
+        prompt,
+        "train.steps=3",
+    ]
+    assert done.returncode == 0 and done.stdout.splitlines()[-6:] == words, done.stderr
+    assert "slot:PE=3" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ((), "[slurm] expected the arguments of a training, got none; type: "),
+        (
+            ("sample", "--config=small.py"),
+            "[slurm] expected the arguments of a training, got another command",
+        ),
+        (
+            ("--config=small.py", "--plan"),
+            "[slurm] expected the arguments of a training, got another command",
+        ),
+        (("--config=small.py", "--ranks=2"), "[slurm] --ranks: expected --nodes=N and --ranks-per-node=N"),
+        (("--config=small.py", "--nodes=0"), "--nodes: expected a whole number of at least 1, got '0'"),
+        (("--config=small.py", "--time=1h"), "--time: expected a time limit of Slurm, such as 90"),
+        (("--config=small.py", "--partition=a;id"), "--partition: expected a name, got 'a;id'"),
+        (("--config=small.py", "--python=a b"), "--python: expected a path without spaces, got 'a b'"),
+        (("--config=small.py", "--nodes=3"), "3 ranks do not divide the 4 shards"),
+        (("--config=small.py", "train.stepz=4"), "unknown field 'train.stepz'"),
+    ],
+)
+def test_wrong_arguments_are_refused_before_the_job_waits(
+    words: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["slurm", *words]) == 2
+    printed = capsys.readouterr()
+    assert told in printed.err and not printed.out

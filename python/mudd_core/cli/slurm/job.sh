@@ -1,34 +1,28 @@
 #!/bin/bash
 # Trains by the ranks of a Slurm job, and goes on after each time limit or preemption:
 #
-#   sbatch deploy/slurm/train.sbatch --config=small.py --workdir=runs/small
+#   sbatch @FILE@
 #
-# The arguments are those of launch.py. Set the lines below for the cluster, or give them to sbatch.
-#SBATCH --job-name=mudd
-#SBATCH --nodes=2
-#SBATCH --ntasks-per-node=1
-#SBATCH --exclusive
-#SBATCH --cpus-per-task=16
-#SBATCH --time=24:00:00
+# Arguments after the file's name are added to the command below. Options of sbatch replace the lines below.
+@HEADER@
 #SBATCH --signal=B:USR1@120
 #SBATCH --requeue
 #SBATCH --open-mode=append
-#SBATCH --output=mudd-%j.log
 #
-# LAUNCH=srun starts the ranks by srun --mpi=pmix instead of mpirun. PYTHON is the interpreter, .venv/bin/python by
-# default. USR1 comes two minutes before the end: the ranks save and exit with code 75, and the job is requeued. A file
-# STOP in the work directory stops a run without requeueing, and so does scancel.
+# LAUNCH=srun starts the ranks by srun --mpi=pmix instead of mpirun. PYTHON is the interpreter. USR1 comes two minutes
+# before the end: the ranks save and exit with code 75, and the job is requeued. A file STOP in the work directory stops
+# a run without requeueing, and so does scancel.
 set -u
 cd "${SLURM_SUBMIT_DIR:-.}" || exit 2
-python=${PYTHON:-.venv/bin/python}
+python=${PYTHON:-@PYTHON@}
 threads=${SLURM_CPUS_PER_TASK:-1}
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$threads}
 
-case ${LAUNCH:-mpirun} in
+case ${LAUNCH:-@LAUNCH@} in
   mpirun) start=(mpirun --map-by "slot:PE=$threads" --bind-to core -x OMP_NUM_THREADS) ;;
   srun) start=(srun --mpi=pmix --cpus-per-task="$threads" --cpu-bind=cores) ;;
   *)
-    echo "train.sbatch: LAUNCH: expected mpirun or srun, got ${LAUNCH}" >&2
+    echo "slurm: LAUNCH: expected mpirun or srun, got ${LAUNCH}" >&2
     exit 2
     ;;
 esac
@@ -37,7 +31,9 @@ runs() { scontrol show job "$SLURM_JOB_ID" 2>/dev/null | grep -q 'JobState=RUNNI
 
 preempted=
 signalled=
-"${start[@]}" "$python" launch.py "$@" &
+"${start[@]}" "$python" @PROGRAM@ \
+  @WORDS@ \
+  "$@" &
 ranks=$!
 # Slurm sends USR1 by the line above, and TERM when it preempts with a grace period.
 # scancel sends TERM too; its job is completing then, while a preempted one still runs.
@@ -53,7 +49,7 @@ while :; do
 done
 
 if [ "$code" -eq 75 ] && [ -n "$preempted" ]; then
-  echo "train.sbatch: preempted and saved; requeueing job $SLURM_JOB_ID"
+  echo "slurm: preempted and saved; requeueing job $SLURM_JOB_ID"
   scontrol requeue "$SLURM_JOB_ID"
 fi
 exit "$code"

@@ -1,0 +1,1 @@
+"""The command `slurm`: print the job script of a training."""
