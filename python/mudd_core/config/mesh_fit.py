@@ -107,7 +107,8 @@ def _expert_faults(config: Sections) -> list[str]:
     if ranks == 1:
         return []
     if (mixture := mixture_of(config.model)) is None:
-        return [f"[mesh] expert={ranks}: {family} has no experts; use mesh.expert=1 mesh.fsdp=-1"]
+        way_out = "set model.n_expert, or use" if hasattr(config.model, "n_expert") else "use"
+        return [f"[mesh] expert={ranks}: {family} has no experts; {way_out} mesh.expert=1 mesh.fsdp=-1"]
     # The sizes of one layer and of one expert's matrix.
     experts, numbers = mixture.n_expert, mixture.d_model * mixture.d_ff
 

@@ -15,6 +15,7 @@ from typing import TypeVar
 from mudd_core.base.errors import UserError
 from mudd_core.config.arguments import Argument, Arguments, argument, is_plain, with_values
 from mudd_core.config.families import ModelConfig, in_family, named_family
+from mudd_core.config.families.crossed import crossed
 from mudd_core.config.families.family import KEY as FAMILY
 from mudd_core.config.fields import FieldInfo, Scalar, replace_path, walk
 from mudd_core.config.mix import SOURCES, option_of, with_option
@@ -104,6 +105,9 @@ def _dashed(
     name, word = item.key, item.raw
     path = item.name if item.name != name or option_of(name) else field_path(name, infos, first)
     if path is None:
+        own = next((str(info.value) for info in infos if info.path == FAMILY), "")
+        if reason := crossed(own, name.replace("-", "_")):
+            raise UserError(f"[config] {reason}")
         options = [option for option in known if option.startswith("--")]
         hint = nearest_field(name, infos) if "." in name else nearest_option(name, infos, options)
         raise UserError(f"[arguments] unknown option '--{name}'{hint}")
@@ -213,6 +217,8 @@ def apply_overrides(config: AnyConfig, overrides: Sequence[Override]) -> AnyConf
         # Here an alias needs its section; only `--leaf` may leave the section out.
         path = field_path(item.path, list(infos.values())) if "." in item.path else item.path
         if path is None or path not in infos:
+            if reason := crossed(config.model.family, item.path):
+                raise UserError(f"[config] {reason}")
             known = field_path(item.path, list(infos.values()))
             hint = nearest_field(known or item.path, list(infos.values()))
             raise UserError(f"[config] unknown field '{item.path}' in '{item.word}'{hint}")

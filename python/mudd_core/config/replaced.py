@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from mudd_core.base.errors import UserError
 from mudd_core.config.check import check_config, type_fault
+from mudd_core.config.families.crossed import crossed
 from mudd_core.config.families.family import KEY as FAMILY
 from mudd_core.config.fields import FieldInfo, Scalar, replace_path, walk, with_section
 from mudd_core.config.mix import MIX, PHASES, SOURCES, mapping_text, option_of, option_text
@@ -110,6 +111,8 @@ def _field(config: Sections, name: str) -> FieldInfo:
     known = field_path(name, list(infos.values()))
     path = known if "." in name else name
     if path is None or path not in infos:
+        if reason := crossed(config.model.family, name):
+            raise UserError(f"[config] {reason}")
         raise UserError(
             f"[config] unknown field '{name}'{nearest_field(known or name, list(infos.values()))}"
         )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from mudd_core.base.paths import url_fault
 from mudd_core.base.storage import is_bucket, mapped, readable
-from mudd_core.config.families import MupConfig
+from mudd_core.config.average import averaging_of
+from mudd_core.config.families import MupConfig, TokenFormerConfig
+from mudd_core.config.families.crossed import rule_fault
 from mudd_core.config.mesh import PISSA
 from mudd_core.config.optim import parse_groups
 from mudd_core.config.own_optimizers import groups_fault, second_moment_fault
@@ -81,16 +83,14 @@ def _train_faults(config: Sections) -> list[str]:
             "eval.target_loss: needs validations during the training; set train.eval_every or "
             "eval.every_tokens"
         )
-    if optim.rule != "sp" and not hasattr(config.model, "d_base"):
-        faults.append(
-            f"optim.rule: '{optim.rule}' needs a model with a base width (family mup), got {config.model.family}"
-        )
+    if fault := rule_fault(config.model, optim.rule):
+        faults.append(fault)
     model = config.model
     if optim.rule == "mup" and isinstance(model, MupConfig) and model.d_model < model.d_base:
         faults.append(
             f"model.d_base: expected at most d_model ({model.d_model}) for optim.rule=mup, got {model.d_base}"
         )
-    faults += _start_faults(config.start) + tune_faults(config)
+    faults += _start_faults(config.start) + _growth_faults(config) + tune_faults(config)
     for name in ("beta1", "beta2", "momentum", "muon_momentum"):
         if getattr(optim, name) >= 1:
             faults.append(f"optim.{name}: expected less than 1, got {getattr(optim, name)!r}")
@@ -98,8 +98,22 @@ def _train_faults(config: Sections) -> list[str]:
 
 
 def _spelling_faults(config: Sections) -> list[str]:
-    """Return the errors in structured strings: train.profile, train.save_at and optim.groups."""
+    """Return the errors in structured strings: train.average, train.profile, train.save_at and optim.groups."""
     train, optim, faults = config.train, config.optim, list[str]()
+    try:
+        averaging = averaging_of(train.average)
+        if averaging is not None and averaging.last > train.steps and not train.epochs:
+            faults.append(
+                f"train.average: expected last:N with at most {train.steps} updates (train.steps), got "
+                f"{train.average!r}"
+            )
+        if averaging is not None and averaging.last and train.to_data_end:
+            faults.append(
+                "train.average: last:N needs a known last update, but train.to_data_end=true ends with the data; set "
+                "train.average=ema:0.999"
+            )
+    except ValueError as fault:
+        faults.append(f"train.average: {fault}")
     if train.profile:
         try:
             if profile_window(train.profile)[0] >= train.steps:
@@ -168,6 +182,23 @@ def _start_faults(start: StartConfig) -> list[str]:
             "start.keep_step: expected start.keep_optimizer=true with it, because a resumed run keeps both"
         )
     return faults
+
+
+def _growth_faults(config: Sections) -> list[str]:
+    """Return the faults of the fields for new slots, which only a TokenFormer has."""
+    start, model = config.start, config.model
+    if isinstance(model, TokenFormerConfig):
+        return []
+    changed = {
+        "grow_init": start.grow_init != "random",
+        "load_parameters_path_slot_number": start.load_parameters_path_slot_number > 0,
+    }
+    return [
+        f"start.{name}: expected model.family=tokenformer, got {model.family}, which has no slots that could grow; "
+        "leave it out"
+        for name, is_set in changed.items()
+        if is_set
+    ]
 
 
 def _validation_faults(config: Sections) -> list[str]:
