@@ -4,12 +4,14 @@
 #include <pybind11/typing.h>
 
 #include <memory>
+#include <optional>
 
 #include "bind/class.h"
 #include "mudd/base/check.h"
 #include "mudd/io/atomic_folder.h"
 #include "mudd/io/crc32c.h"
 #include "mudd/io/file_ops.h"
+#include "mudd/io/live_bytes.h"
 
 namespace py = pybind11;
 
@@ -21,6 +23,7 @@ using mudd::io::BoundedReader;
 using mudd::io::CheckedRange;
 using mudd::io::FileOps;
 using mudd::io::files;
+using mudd::io::LiveBytes;
 using mudd::io::Metadata;
 using mudd::io::SafetensorsFile;
 using mudd::io::ShardRecord;
@@ -98,11 +101,26 @@ ShardRecord add_shard(AtomicFolder& folder, const std::string& file, const std::
   return with_sources(tensors, [&](const auto& sources) { return folder.add_shard(file, sources, metadata); });
 }
 
+// live: reads the bytes of all tensors; null: they are read from their own memory.
 ShardRecord write_shard(const std::string& folder, const std::string& file, const std::vector<PyTensor>& tensors,
-                        const Metadata& metadata) {
-  return with_sources(tensors, [&](const auto& sources) {
+                        const Metadata& metadata, const std::optional<std::shared_ptr<LiveBytes>>& reader) {
+  LiveBytes* live = reader ? reader->get() : nullptr;
+  return with_sources(tensors, [&](std::vector<TensorSource>& sources) {
+    for (TensorSource& source : sources)
+      if (live) source.read = [live](void* to, std::uint64_t bytes) { live->read(to, bytes); };
     return mudd::io::write_shard_into(files(), folder, file, sources, metadata);
   });
+}
+
+// The arrays must live until end().
+void lend_live(LiveBytes& live, const std::vector<py::buffer>& arrays) {
+  std::vector<std::span<const std::byte>> pieces;
+  pieces.reserve(arrays.size());
+  for (const py::buffer& array : arrays) {
+    const py::buffer_info info = contiguous(array, "checkpoint", false);
+    pieces.emplace_back(static_cast<const std::byte*>(info.ptr), bytes_of(info));
+  }
+  live.lend(std::move(pieces));
 }
 
 // (label, begin, end, checksums of the blocks)
@@ -247,8 +265,20 @@ void bind_folder(py::module_& m) {
       .def_readonly("crc", &ShardRecord::crc)
       .def_property_readonly("slices", &slices_of,
                              "(begin, end, block checksums) of each tensor, in order given.");
-  m.def("write_shard", &write_shard, py::arg("folder"), py::arg("file"), py::arg("tensors"), py::arg("metadata"),
-        "Writes and syncs a safetensors file in a folder that an AtomicFolder of another process holds.");
+  mudd::bind::Class<LiveBytes, std::shared_ptr<LiveBytes>>(
+      m, "LiveBytes", "Memory that a save reads while a run continues; see io/live_bytes.h.")
+      .def(py::init([](std::uint64_t room) { return std::make_shared<LiveBytes>(room); }), py::arg("room"))
+      .def("lend", &lend_live, py::arg("arrays"),
+           "Start with these arrays, in the order in which write_shard reads them; keep them until end().")
+      .def("end", &LiveBytes::end, NoGil(), "Read nothing more.")
+      .def("release", &LiveBytes::release, NoGil(),
+           "Return when the arrays may change: copy up to `room` bytes, and wait for the rest to be written.")
+      .def_property_readonly("seconds", &LiveBytes::seconds, "The seconds that `release` has taken since `lend`.");
+  m.def(
+      "write_shard", &write_shard, py::arg("folder"), py::arg("file"), py::arg("tensors"), py::arg("metadata"),
+      py::arg("live") = py::none(),
+      "Writes and syncs a safetensors file in a folder that an AtomicFolder of another process holds. live: read "
+      "the tensors' bytes through it, in the order of its arrays.");
   mudd::bind::Class<AtomicFolder>(m, "AtomicFolder",
                                   "A folder that appears whole or not at all; see io/atomic_folder.h.")
       .def(py::init([](const std::string& parent, const std::string& name, const std::string& id) {

@@ -57,6 +57,7 @@ py::object plane_view(py::object store, int plane, const std::string& name, bool
   const Cells at = place_of(s, plane, i);
   check(static_cast<bool>(at), "parameters", name, ": expected a buffer (plane) with this parameter, got plane ",
         plane);
+  if (writable) bind::before_change(s);
   return bind::view(at.data, held_shape(s, plane, i), at.type, std::move(store), writable);
 }
 
@@ -95,6 +96,7 @@ void set_plane(ParamStore& s, int plane, const std::string& name, const py::obje
         ": expected a buffer (plane) with this parameter, got plane ", plane);
   const Tensor t = held_rows(s, plane, i, bind::tensor(array, at.type, "set_parameter", name.c_str(), &hold),
                              bind::shape_of(array, "set_parameter", name.c_str()));
+  bind::before_change(s);
   std::byte* to = static_cast<std::byte*>(at.data);
   const int64_t item = size_of(at.type);
   // memmove: a checkpoint may have been read into this memory.
@@ -116,6 +118,7 @@ int64_t set_values(ParamStore& s, const std::string& name, const py::object& arr
   check(!s.booked_only(), "set_parameter", name, ": this model is only booked, for planning");
   const Tensor t = held_rows(s, 0, i, bind::tensor(array, DType::f32, "set_parameter", name.c_str(), &hold),
                              bind::shape_of(array, "set_parameter", name.c_str()));
+  bind::before_change(s);
   std::vector<float> back(static_cast<size_t>(t.cols));
   int64_t rounded = 0;
   for (int64_t r = 0; r < t.rows; ++r) {
@@ -275,6 +278,10 @@ void bind_store(py::module_& m) {
           "share_packs", [](ParamStore& s, bool on) { s.packs().share(on); }, py::arg("on"),
           "Place packed copies requested from now on in shared memory of the host; its ranks must make the same "
           "requests.")
+      .def(
+          "set_reader",
+          [](ParamStore& s, std::shared_ptr<io::LiveBytes> reader) { s.set_reader(std::move(reader)); },
+          py::arg("reader"), "Release this reader of the planes before the next write to weights or moments.")
       .def_property_readonly("allocated", &ParamStore::allocated)
       .def(
           "initialize",
@@ -283,6 +290,7 @@ void bind_store(py::module_& m) {
             check(!s.booked_only(), "initialize", "this model is only booked, for planning");
             const Busy busy = bind::in_use(s);
             py::gil_scoped_release release;
+            s.before_change();
             initialize(s, seed);
           },
           py::arg("seed"), "Fill every parameter from its declared init (Philox, by global element index).")

@@ -20,4 +20,10 @@ inline int index_of(const ParamStore& store, const std::string& name) {
 // The weights, and the graphs over them, have one user at a time.
 inline Busy in_use(ParamStore& store) { return Busy(store.busy(), "model"); }
 
+// Return when the planes may be written (ParamStore::before_change).
+inline void before_change(ParamStore& store) {
+  const pybind11::gil_scoped_release release;  // the thread of a save needs the GIL between two files
+  store.before_change();
+}
+
 }  // namespace mudd::bind

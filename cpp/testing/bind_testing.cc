@@ -34,6 +34,7 @@ void bind_testing(py::module_& core) {
       .def("stop_at", &FaultFiles::stop_at, py::arg("nth"))
       .def("shorten_at", &FaultFiles::shorten_at, py::arg("nth"))
       .def("refuse_exchange", &FaultFiles::refuse_exchange)
+      .def("hold_writes", &FaultFiles::hold_writes, py::arg("hold"))
       .def("shrink_free_space", &FaultFiles::shrink_free_space, py::arg("bytes"))
       .def_property_readonly("count", &FaultFiles::count)
       .def_property_readonly("points", &FaultFiles::points)

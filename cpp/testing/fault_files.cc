@@ -21,6 +21,14 @@ void FaultFiles::shrink_free_space(std::uint64_t bytes) {
 
 void FaultFiles::refuse_exchange() { exchanges_ = false; }
 
+void FaultFiles::hold_writes(bool hold) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    holds_ = hold;
+  }
+  let_go_.notify_all();
+}
+
 void FaultFiles::arrive(const char* call, const std::string& path) {
   ++count_;
   if (fail_at_ != 0 && count_ == fail_at_) throw IoError(call, path, code_);
@@ -59,7 +67,8 @@ void FaultFiles::close(int fd) {
 }
 
 std::size_t FaultFiles::write(int fd, const void* data, std::size_t bytes) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  std::unique_lock<std::mutex> lock(mutex_);
+  let_go_.wait(lock, [this] { return !holds_; });
   Open& open = open_[fd];
   arrive("write", open.path);
   if (count_ == shorten_at_) bytes = std::max<std::size_t>(1, bytes / 2);

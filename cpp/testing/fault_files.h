@@ -2,6 +2,7 @@
 // one. The crash replay truncates, drops and reorders the log.
 #pragma once
 
+#include <condition_variable>
 #include <mutex>
 #include <unordered_map>
 
@@ -29,6 +30,7 @@ class FaultFiles final : public FileOps {
   void shorten_at(std::uint64_t nth);         // that write or pread moves half of its bytes, which is legal
   void shrink_free_space(std::uint64_t bytes);  // the result of free_space from now on
   void refuse_exchange();                       // as on a file system that cannot exchange
+  void hold_writes(bool hold);                  // true: later writes wait until it is called with false
 
   std::uint64_t count() const { return count_; }
   const std::vector<FileCall>& log() const { return log_; }
@@ -63,6 +65,8 @@ class FaultFiles final : public FileOps {
   };
 
   std::mutex mutex_;  // ranks as threads write concurrently
+  std::condition_variable let_go_;
+  bool holds_ = false;
   FileOps& inner_;
   std::uint64_t count_ = 0;
   std::uint64_t fail_at_ = 0;

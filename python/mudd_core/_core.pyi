@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import numpy.typing
 import typing
-__all__: list[str] = ['AtomicFolder', 'BatchSource', 'Batcher', 'Call', 'Comm', 'CommTimer', 'CutWeights', 'Executor', 'ExpertGroup', 'Graph', 'MixSchedule', 'MixedRows', 'NodeGradients', 'NodeMemory', 'OpInput', 'OpOutput', 'OpSpec', 'OptimizerSetting', 'OptimizerSpec', 'Option', 'PackedRows', 'ParamStore', 'PeerError', 'PeerLeftError', 'Role', 'RowRule', 'SafetensorsFile', 'ShardRecord', 'StepReport', 'TokenFileSpec', 'TrainStep', 'UpdateGroup', 'add_own_optimizer', 'bf16_peak_gflops', 'check_levels', 'clear_requests', 'cpu_name', 'crc32c', 'crc32c_blocks', 'crc32c_combine', 'detected_isa', 'document_rows', 'fill_inputs', 'fit_line', 'fp32_order', 'free_space', 'install_stop_handlers', 'isa', 'isa_levels', 'join_ranks', 'learning_rate', 'list_folder', 'make_folders', 'memory_rows', 'num_threads', 'op_specs', 'optimizer_specs', 'peak_gflops', 'permute', 'phases', 'phases_of_schedules', 'philox', 'philox_key', 'principal_factors', 'quit_signals', 'random_normal', 'random_uniform', 'read_checked', 'read_file', 'read_gbps', 'remove_committed', 'remove_dead_temporaries', 'remove_stop_handlers', 'replace_file', 'request_stop', 'restore_set_aside', 'roles', 'sample', 'save_signal', 'schedules', 'set_num_threads', 'shuffled_index', 'stop_requested', 'stop_signal', 'stop_signals', 'table_rows', 'take_save_request', 'thread_ranks', 'tree_sum', 'verify_file', 'verify_tokens', 'warmups', 'write_shard']
+__all__: list[str] = ['AtomicFolder', 'BatchSource', 'Batcher', 'Call', 'Comm', 'CommTimer', 'CutWeights', 'Executor', 'ExpertGroup', 'Graph', 'LiveBytes', 'MixSchedule', 'MixedRows', 'NodeGradients', 'NodeMemory', 'OpInput', 'OpOutput', 'OpSpec', 'OptimizerSetting', 'OptimizerSpec', 'Option', 'PackedRows', 'ParamStore', 'PeerError', 'PeerLeftError', 'Role', 'RowRule', 'SafetensorsFile', 'ShardRecord', 'StepReport', 'TokenFileSpec', 'TrainStep', 'UpdateGroup', 'add_own_optimizer', 'bf16_peak_gflops', 'check_levels', 'clear_requests', 'cpu_name', 'crc32c', 'crc32c_blocks', 'crc32c_combine', 'detected_isa', 'document_rows', 'fill_inputs', 'fit_line', 'fp32_order', 'free_space', 'install_stop_handlers', 'isa', 'isa_levels', 'join_ranks', 'learning_rate', 'list_folder', 'make_folders', 'memory_rows', 'num_threads', 'op_specs', 'optimizer_specs', 'peak_gflops', 'permute', 'phases', 'phases_of_schedules', 'philox', 'philox_key', 'principal_factors', 'quit_signals', 'random_normal', 'random_uniform', 'read_checked', 'read_file', 'read_gbps', 'remove_committed', 'remove_dead_temporaries', 'remove_stop_handlers', 'replace_file', 'request_stop', 'restore_set_aside', 'roles', 'sample', 'save_signal', 'schedules', 'set_num_threads', 'shuffled_index', 'stop_requested', 'stop_signal', 'stop_signals', 'table_rows', 'take_save_request', 'thread_ranks', 'tree_sum', 'verify_file', 'verify_tokens', 'warmups', 'write_shard']
 class ShardRecord:
     """
     The sizes, places and checksums of a written file.
@@ -21,6 +21,29 @@ class ShardRecord:
     def slices(self) -> list[tuple[int, int, list[int]]]:
         """
         (begin, end, block checksums) of each tensor, in order given.
+        """
+class LiveBytes:
+    """
+    Memory that a save reads while a run continues; see io/live_bytes.h.
+    """
+    def __init__(self, room: int) -> None:
+        ...
+    def end(self) -> None:
+        """
+        Read nothing more.
+        """
+    def lend(self, arrays: collections.abc.Sequence[typing.Any]) -> None:
+        """
+        Start with these arrays, in the order in which write_shard reads them; keep them until end().
+        """
+    def release(self) -> None:
+        """
+        Return when the arrays may change: copy up to `room` bytes, and wait for the rest to be written.
+        """
+    @property
+    def seconds(self) -> float:
+        """
+        The seconds that `release` has taken since `lend`.
         """
 class AtomicFolder:
     """
@@ -242,6 +265,10 @@ class ParamStore:
         """
     def set(self, plane: int, name: str, array: typing.Any) -> None:
         ...
+    def set_reader(self, reader: LiveBytes) -> None:
+        """
+        Release this reader of the planes before the next write to weights or moments.
+        """
     def set_values(self, name: str, array: typing.Any) -> int:
         """
         Write fp32 values into a weight stored in any type; return the count of rounded values.
@@ -1050,7 +1077,7 @@ def warmups() -> list[str]:
     """
     The forms of the warm-up.
     """
-def write_shard(folder: str, file: str, tensors: collections.abc.Sequence[tuple[str, str, collections.abc.Sequence[int], typing.Any]], metadata: collections.abc.Sequence[tuple[str, str]]) -> ShardRecord:
+def write_shard(folder: str, file: str, tensors: collections.abc.Sequence[tuple[str, str, collections.abc.Sequence[int], typing.Any]], metadata: collections.abc.Sequence[tuple[str, str]], live: LiveBytes | None = None) -> ShardRecord:
     """
-    Writes and syncs a safetensors file in a folder that an AtomicFolder of another process holds.
+    Writes and syncs a safetensors file in a folder that an AtomicFolder of another process holds. live: read the tensors' bytes through it, in the order of its arrays.
     """

@@ -110,6 +110,9 @@ class FakeEngine:
     def state_parts(self, *, writable: bool = False) -> list[StatePart]:
         return whole_parts({"w": self.w, "m/w": self.m})
 
+    def lend_state(self, reader: _core.LiveBytes) -> None:
+        pass
+
     def weight_squares(self) -> Squares:
         return squares_of(whole_parts({"w": self.w}))
 

@@ -80,6 +80,7 @@ ShardRecord write_shard(FileOps& ops, File& file, const std::vector<TensorSource
   ShardRecord record;
   record.bytes = header.size();
   record.crc = crc32c(header.data(), header.size());
+  std::vector<char> own;  // a block of a source with `read`
   for (const TensorSource& source : tensors) {
     ShardRecord::Slice slice;
     slice.begin = record.bytes;
@@ -87,6 +88,11 @@ ShardRecord write_shard(FileOps& ops, File& file, const std::vector<TensorSource
     const char* data = static_cast<const char*>(source.make ? source.make() : source.data);
     for_each_block(source.bytes, [&](std::size_t, std::uint64_t begin, std::uint64_t size) {
       const char* block = data + begin;
+      if (source.read) {
+        own.resize(kBlockBytes);
+        source.read(own.data(), size);
+        block = own.data();
+      }
       const std::uint32_t crc = crc32c(block, size);
       file.write_all(block, size);
       slice.crcs.push_back(crc);

@@ -28,8 +28,8 @@ struct ShardRecord {
   std::vector<Slice> slices;  // one for each source, in their order
 };
 
-// Write a safetensors file through `file`, which is new and empty; nothing is copied. Does not sync. Calls
-// `ops.reached("after_block")` after each block.
+// Write a safetensors file through `file`, which is new and empty; only a source with `read` is copied, a block
+// at a time. Does not sync. Calls `ops.reached("after_block")` after each block.
 ShardRecord write_shard(FileOps& ops, File& file, const std::vector<TensorSource>& tensors,
                         const Metadata& metadata);
 

@@ -60,7 +60,8 @@ class SafetensorsFile {
 };
 
 // A tensor to write: `bytes` bytes at `data`, which must stay unchanged until the writer returns. With `make`
-// they are created when they are written, and must stay until the next source is created.
+// they are created when they are written, and must stay until the next source is created. With `read` the bytes
+// are copied in order, a block at a time, while their owner may continue (live_bytes.h).
 struct TensorSource {
   std::string name;
   std::string dtype;
@@ -68,6 +69,7 @@ struct TensorSource {
   const void* data = nullptr;
   std::uint64_t bytes = 0;
   std::function<const void*()> make;
+  std::function<void(void* to, std::uint64_t bytes)> read;
 };
 
 // Return the length field and the JSON, padded with spaces to a multiple of 8 bytes so that the data is

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "mudd/base/busy.h"
+#include "mudd/io/live_bytes.h"
 #include "mudd/params/declarations.h"
 #include "mudd/params/expert_parts.h"
 #include "mudd/params/packs.h"
@@ -113,6 +114,14 @@ class ParamStore {
     if (arrival_) arrival_->await(i);
   }
 
+  // reader: reads the planes from now until before_change(), next to their user.
+  void set_reader(std::shared_ptr<io::LiveBytes> reader) { reader_ = std::move(reader); }
+  // Return when the planes may change. Everything that writes weights or moments calls it first: the update of a
+  // step on all processes, and the bindings. It may wait for the reader.
+  void before_change() {
+    if (const auto reader = std::exchange(reader_, nullptr)) reader->release();
+  }
+
   // The flag of the caller that runs a graph over this store, or writes it, if several threads may try (the
   // bindings).
   BusyFlag& busy() { return busy_; }
@@ -124,6 +133,7 @@ class ParamStore {
   std::unique_ptr<Planes> planes_;
   std::unique_ptr<Packs> packs_;
   Arrival* arrival_ = nullptr;
+  std::shared_ptr<io::LiveBytes> reader_;
   std::optional<OwnSlices> cut_;
   bool gathers_ = false, packs_at_use_ = false;
   WeightSource* source_ = nullptr;

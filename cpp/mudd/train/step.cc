@@ -65,6 +65,8 @@ StepReport TrainStep::run(const StepInput& input, int64_t updates, double lr, co
   sync_->finish_gradients(totals_.stop);
   clock_.lap(&StepSeconds::messages);
   if (!totals_.stop) block_squares(gradients_, totals_.norm_squares);
+  // Before the exchange: no process updates shared weights until all processes have exchanged their totals.
+  executor_.store().before_change();
   clock_.lap(&StepSeconds::update);
   sync_->enter(dist::Phase::verdict, input.step);
   sync_->exchange(totals_);

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -11,21 +11,20 @@ import numpy as np
 
 from mudd_core import _core
 from mudd_core.base.errors import FormatError, SaveError, write_reason
-from mudd_core.base.types import Array, Json, JsonObject
+from mudd_core.base.types import Array, Json
 from mudd_core.checkpoint import manifest as manifests
-from mudd_core.checkpoint.ranks import in_rounds, on_all, on_first
+from mudd_core.checkpoint.ranks import in_rounds, on_first
+from mudd_core.checkpoint.same_step import is_saved
 from mudd_core.checkpoint.state_part import LaterPart, StatePart, part_shape
 from mudd_core.checkpoint.steps import MANIFEST, new_id, scan, step_folder
-from mudd_core.checkpoint.verify import verify_sealed, verify_step
-from mudd_core.checkpoint.write_plan import HeldPart, WritePlan, plan_writes, stored_name
+from mudd_core.checkpoint.verify import verify_sealed
+from mudd_core.checkpoint.write_plan import HeldPart, plan_writes, stored_name
+from mudd_core.checkpoint.written import Written, described
 from mudd_core.dist import Comm
 
 # Bytes reserved for names, headers and the manifest: for each part, and in total.
 _NEED_PER_PART = 1024
 _NEED_FIXED = 1 << 20
-
-# The record of a file: bytes, CRC, then (begin, end, block CRCs) of each tensor; lists if there are several ranks.
-_Written = tuple[int, int, list[tuple[int, int, list[int]]]]
 
 
 def save(
@@ -50,40 +49,22 @@ def save(
     SaveError if the disk of a rank is full or rejects a write (nothing remains, older steps are untouched), and
     ValueError for parts or a state that cannot be stored; all ranks raise the same error.
     """
-    held = list(parts)
-    job = _Job(Path(checkpoints_dir), step, plan_writes(held, shard_bytes, comm))
-    arrays = _Arrays(held)
-    own = job.plan.files[comm.rank if comm else 0]
-    writer: list[_core.AtomicFolder] = []  # used only on rank 0
-    try:
-        there, job.others = on_first(comm, job.prepare)  # all ranks raise the same error
-        if there and _already_saved(job, own, arrays, (run_id, config_hash, state), comm):
-            return job.final
-        try:
-            temporary = on_first(comm, lambda: job.begin(writer))
-            metadata = [("writer", "mudd_core"), ("run_id", run_id), ("step", str(step))]
-            pieces = [
-                partial(_write, temporary, file, members, arrays, metadata) for file, members in own.items()
-            ]
-            written = in_rounds(comm, "save", step, pieces)
-
-            def commit() -> None:
-                files, tensors = _described(job.plan, written)
-                axes = tuple(mesh) or (("data", len(job.plan.files)),)
-                manifest = manifests.Manifest(
-                    step, run_id, config_hash, files, tensors, dict(state), len(job.plan.files), axes
-                )
-                _commit(writer[0], manifests.encode(manifest), replace=there)
-
-            on_first(comm, commit)
-        finally:
-            for folder in writer:
-                folder.close()
-    except OSError as error:
-        raise SaveError(
-            f"step {step} could not be saved in {job.directory}: {write_reason(error)}{job.older}"
-        ) from error
-    return job.final
+    save = StepSave(
+        checkpoints_dir,
+        step,
+        parts,
+        state,
+        config_hash=config_hash,
+        run_id=run_id,
+        shard_bytes=shard_bytes,
+        comm=comm,
+        mesh=mesh,
+    )
+    with save.errors():
+        if save.begin():
+            written = in_rounds(comm, "save", step, save.pieces())
+            on_first(comm, lambda: save.commit(written))
+    return save.final
 
 
 def space_for(state_bytes: int, parts: int = 0) -> int:
@@ -91,41 +72,128 @@ def space_for(state_bytes: int, parts: int = 0) -> int:
     return state_bytes + _NEED_PER_PART * parts + _NEED_FIXED
 
 
-class _Job:
-    """The work of rank 0 on the folders of one save."""
+class StepSave:
+    """One save in three stages: rank 0 makes the folder, all ranks write, rank 0 commits. Arguments: see `save`."""
 
-    def __init__(self, directory: Path, step: int, plan: WritePlan) -> None:
-        self.directory, self.plan = directory, plan
-        self._step, self.final = step, step_folder(directory, step)
-        self.others = False
+    def __init__(
+        self,
+        checkpoints_dir: Path | str,
+        step: int,
+        parts: Iterable[StatePart],
+        state: Mapping[str, Json],
+        *,
+        config_hash: str,
+        run_id: str,
+        shard_bytes: int = 4 << 30,
+        comm: Comm | None = None,
+        mesh: Sequence[tuple[str, int]] = (),
+    ) -> None:
+        """Plan the files; all ranks call this together."""
+        held = list(parts)
+        self._directory, self._step = Path(checkpoints_dir), step
+        self._state, self._config_hash, self._run_id = state, config_hash, run_id
+        self._comm = comm
+        self._plan = plan_writes(held, shard_bytes, comm)
+        self._axes = tuple(mesh) or (("data", len(self._plan.files)),)
+        self._arrays = _Arrays(held)
+        self._own = self._plan.files[comm.rank if comm else 0]
+        self.final = step_folder(self._directory, step)
+        self._there = self._others = False
+        self._temporary = ""
+        self._writer: _core.AtomicFolder | None = None  # only on rank 0
+        self._read: list[Array] = []  # the arrays that an asynchronous save reads
 
-    def prepare(self) -> tuple[bool, bool]:
-        """Return (the step exists already, other steps exist)."""
-        _core.make_folders(str(self.directory))
-        _core.restore_set_aside(str(self.directory))
-        steps, strange = scan(self.directory)
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Inside the block, raise SaveError for an error of the disk. After any error nothing of the save remains."""
+        try:
+            yield
+        except OSError as error:
+            self.close()
+            raise SaveError(
+                f"step {self._step} could not be saved in {self._directory}: {write_reason(error)}{self._older}"
+            ) from error
+        except BaseException:
+            self.close()
+            raise
+
+    def begin(self) -> bool:
+        """Create the temporary folder; return False if the step is saved already. All ranks call this together."""
+        self._there, self._others = on_first(self._comm, self._prepare)  # all ranks raise the same error
+        identity = (self._run_id, self._config_hash, self._state)
+        if self._there and is_saved(self.final, self._plan, self._arrays.of, identity, self._comm):
+            return False
+        self._temporary = on_first(self._comm, self._make_folder)
+        return True
+
+    def pieces(self, live: _core.LiveBytes | None = None) -> list[Callable[[], Written]]:
+        """Return functions that each write and sync a file of this rank, to be called in order.
+
+        live: reads the bytes of all files, so that the parts may change after its release().
+        """
+        metadata = [("writer", "mudd_core"), ("run_id", self._run_id), ("step", str(self._step))]
+        if live is not None:
+            self._read = [self._arrays.of(part) for members in self._own.values() for part in members]
+            live.lend(self._read)
+
+        def write(file: str, members: list[HeldPart]) -> Written:
+            tensors = [
+                (_stored(part), part.dtype, _shape(part), self._arrays.to_write(part)) for part in members
+            ]
+            record = _core.write_shard(self._temporary, file, tensors, metadata, live)
+            return record.bytes, record.crc, record.slices
+
+        return [partial(write, file, members) for file, members in self._own.items()]
+
+    def commit(self, written: list[list[Written]]) -> None:
+        """Write the manifest and move the folder to its final place, on rank 0. written: the files of all ranks."""
+        assert self._writer is not None
+        files, tensors = described(self._plan, written)
+        manifest = manifests.Manifest(
+            self._step,
+            self._run_id,
+            self._config_hash,
+            files,
+            tensors,
+            dict(self._state),
+            len(self._plan.files),
+            self._axes,
+        )
+        _commit(self._writer, manifests.encode(manifest), replace=self._there)
+        self.close()
+
+    def close(self) -> None:
+        """Remove what is not committed, and release the lock of the temporary folder."""
+        if self._writer is not None:
+            self._writer.close()
+
+    def _prepare(self) -> tuple[bool, bool]:
+        """Return (the step exists already, other steps exist), on rank 0."""
+        _core.make_folders(str(self._directory))
+        _core.restore_set_aside(str(self._directory))
+        steps, strange = scan(self._directory)
         if self._step in strange:
             what = strange[self._step]
             raise SaveError(f"{self.final} is {what}, expected a folder or nothing; move it away")
         return self._step in steps, any(other != self._step for other in steps)
 
     @property
-    def older(self) -> str:
+    def _older(self) -> str:
         """The end of a message about a failed save, which describes the existing steps."""
-        return "; older steps are intact" if self.others else ""
+        return "; older steps are intact" if self._others else ""
 
-    def begin(self, writer: list[_core.AtomicFolder]) -> str:
-        """Create the temporary folder and return its path."""
-        parts = self.plan.parts
+    def _make_folder(self) -> str:
+        """Create the temporary folder on rank 0 and return its path."""
+        parts = self._plan.parts
         need = space_for(sum(part.bytes for part in parts), len(parts))
-        have = _core.free_space(str(self.directory))
+        have = _core.free_space(str(self._directory))
         if have < need:
             raise SaveError(
-                f"a checkpoint needs {need:,} bytes and {self.directory} has {have:,} free{self.older}. "
-                f"Free some space{', or keep fewer steps with train.keep_last' if self.others else ''}"
+                f"a checkpoint needs {need:,} bytes and {self._directory} has {have:,} free{self._older}. "
+                f"Free some space{', or keep fewer steps with train.keep_last' if self._others else ''}"
             )
-        writer.append(_core.AtomicFolder(str(self.directory), self.final.name, new_id()))
-        return str(writer[0].temporary)
+        self._writer = _core.AtomicFolder(str(self._directory), self.final.name, new_id())
+        return str(self._writer.temporary)
 
 
 class _Arrays:
@@ -151,43 +219,12 @@ class _Arrays:
         )
 
 
-def _write(
-    folder: str, file: str, members: list[HeldPart], arrays: _Arrays, metadata: list[tuple[str, str]]
-) -> _Written:
-    """Write and sync one file of this rank."""
-    tensors = [(_stored(part), part.dtype, _shape(part), arrays.to_write(part)) for part in members]
-    record = _core.write_shard(folder, file, tensors, metadata)
-    return record.bytes, record.crc, record.slices
-
-
 def _shape(part: HeldPart) -> tuple[int, ...]:
     return part_shape(part.shape, part.end - part.begin)
 
 
 def _stored(part: HeldPart) -> str:
     return stored_name(part.name, part.shape, part.begin, part.end)
-
-
-def _described(
-    plan: WritePlan, written: list[list[_Written]]
-) -> tuple[dict[str, manifests.ShardFile], dict[str, manifests.Tensor]]:
-    """Return the manifest's entries for the files and tensors that all ranks have written."""
-    files: dict[str, manifests.ShardFile] = {}
-    slices: dict[str, list[manifests.Slice]] = {}
-    kinds: dict[str, tuple[str, tuple[int, ...]]] = {}
-    for planned, records in zip(plan.files, written, strict=True):
-        for (file, members), (size, crc, places) in zip(planned.items(), records, strict=True):
-            files[file] = manifests.ShardFile(size, crc)
-            for part, (begin, end, crcs) in zip(members, places, strict=True):
-                kinds[part.name] = part.dtype, part.shape
-                slices.setdefault(part.name, []).append(
-                    manifests.slice_of(part.shape, (part.begin, part.end), file, (begin, end), tuple(crcs))
-                )
-    tensors = {
-        name: manifests.Tensor(*kinds[name], tuple(sorted(found, key=lambda part: part.offsets)))
-        for name, found in slices.items()
-    }
-    return files, tensors
 
 
 def _commit(folder: _core.AtomicFolder, manifest: bytes, *, replace: bool) -> None:
@@ -202,52 +239,3 @@ def _commit(folder: _core.AtomicFolder, manifest: bytes, *, replace: bool) -> No
             f"the new checkpoint differs from the data that were written: {error}; the old checkpoint is kept"
         ) from error
     folder.replace()
-
-
-def _already_saved(
-    job: _Job,
-    own: dict[str, list[HeldPart]],
-    arrays: _Arrays,
-    identity: tuple[str, str, Mapping[str, Json]],
-    comm: Comm | None,
-) -> bool:
-    """Return whether the existing step has this config and state, and the same bytes in the same parts.
-
-    identity: run, config hash and state of the run.
-    """
-    run_id, config_hash, state = identity
-    try:
-        found = verify_step(job.final, comm=comm)
-    except (FormatError, OSError):
-        return False
-    if found.run_id != run_id:
-        raise SaveError(
-            f"{job.final} belongs to run {found.run_id}, not to this run {run_id}; it is not overwritten"
-        )
-    if found.config_hash != config_hash or _untimed(found.state) != _untimed(state):
-        return False
-    stored = {
-        (name, begin, end): list(part.crcs)
-        for name, about in found.tensors.items()
-        for part, (begin, end) in zip(about.slices, about.ranges(), strict=True)
-    }
-    if stored.keys() != {(part.name, part.begin, part.end) for part in job.plan.parts}:
-        return False
-
-    def same() -> bool:
-        return all(
-            _core.crc32c_blocks(arrays.of(part)) == stored[part.name, part.begin, part.end]
-            for members in own.values()
-            for part in members
-        )
-
-    return all(on_all(comm, same))
-
-
-def _untimed(state: Mapping[str, Json]) -> JsonObject:
-    """Return a state without its wall time, which differs in a repeated run."""
-    return {
-        name: value
-        for name, value in json.loads(json.dumps(dict(state), default=str)).items()
-        if name != "seconds"
-    }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -24,6 +24,8 @@ class StatePart:
     A part of a tensor with two or more axes is whole rows (all axes but the last are merged into rows); a part of a
     vector is any range. shared: all ranks of a node share this memory, so only one of them has to read each element.
     optional: a checkpoint that lacks the tensor leaves the part unchanged.
+    live: the memory is part of a ParamStore, which releases its reader before it changes; other memory may change at
+    any time after the call that returned the part.
     """
 
     name: str
@@ -32,6 +34,7 @@ class StatePart:
     array: Array
     shared: bool = False
     optional: bool = False
+    live: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.array, np.ndarray):
@@ -80,9 +83,13 @@ class StatePart:
             return self
         inner = self.array.reshape(-1)[begin - self.begin : end - self.begin]
         shape = part_shape(self.global_shape, end - begin)
-        return StatePart(
-            self.name, self.global_shape, begin, inner.reshape(shape), self.shared, self.optional
-        )
+        array = inner.reshape(shape)
+        return StatePart(self.name, self.global_shape, begin, array, self.shared, self.optional, self.live)
+
+
+def kept_for_reading(parts: Iterable[StatePart]) -> list[StatePart]:
+    """Return the parts with copies of all arrays that are not live, so that they may be read while a run continues."""
+    return [part if part.live else replace(part, array=part.array.copy()) for part in parts]
 
 
 @dataclass(frozen=True)

@@ -103,6 +103,8 @@ class Replacing(Sections):
         train_keep_best: bool = ...,
         train_patience: int = ...,
         train_save: bool = ...,
+        train_save_async: bool = ...,
+        train_save_buffer: int = ...,
         train_save_policy: Literal["every", "best"] = ...,
         train_threads: int = ...,
         train_max_skips: int = ...,

@@ -152,6 +152,23 @@ class TrainConfig:
     save: bool = opt(
         True, "write checkpoints; without them a stopped run starts again from step 0", free=True
     )
+    save_async: bool = opt(
+        False,
+        "write checkpoints in a thread while the next steps run; the files and the results stay the same. The update "
+        "waits if more than save_buffer bytes are left to write. The last save of a run is never asynchronous",
+        free=True,
+        later=True,
+    )
+    save_buffer: int = opt(
+        256 << 20,
+        "with save_async, the most memory of a rank for copies of bytes not yet written at the next update; "
+        "0 = no copies",
+        "bytes",
+        low=0,
+        high=2**40,
+        free=True,
+        later=True,
+    )
     save_policy: str = opt(
         "every",
         "every = save every save_every updates; best = save only after a validation with the lowest "

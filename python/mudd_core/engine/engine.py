@@ -60,6 +60,7 @@ class Engine:
         self._given: Mapping[str, Array] | None = None  # the batch of the last step, if the caller passed one
         self.step_seconds: dict[str, float] = {}  # of the last step by stage (LoopEngine.step_seconds)
         self._steps: dict[tuple[str, ...], _core.TrainStep] = {self._parts: self._step}
+        self._reader: _core.LiveBytes | None = None  # of an asynchronous save
         self._aux_loss = self._objective = 0.0
         self._accuracy: dict[str, float] = {}
         self._load = expert_load.for_model(model.config, config.train.batch_size * config.train.seq_len)
@@ -240,12 +241,21 @@ class Engine:
         if self.average is None:
             raise RuntimeError("[engine] averaged: expected a config with train.average, got none")
         self.settle()
+        if self._reader is not None:  # ranks share weights, so all of them release their readers first
+            self._reader.release()
+            if self.model.comm is not None:
+                self.model.comm.barrier()
         self.model.store.changes += 1
         try:
             with self.average.swapped(self.model.comm):
                 yield
         finally:
             self.model.store.changes += 1
+
+    def lend_state(self, reader: _core.LiveBytes) -> None:
+        """Let `reader` read the live parts of state_parts from now until the next change, which releases it first."""
+        self._reader = reader
+        self.model.store.set_reader(reader)
 
     def weight_squares(self) -> Squares:
         """Return the squares of this rank's weights, summed by blocks."""

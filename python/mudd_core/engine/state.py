@@ -113,7 +113,7 @@ class EngineState:
             return _weight_part(self._store, name, writable)
         view = self._store.view(plane, name, writable)
         shape = self._store.describe(name)["shape"]
-        return StatePart(label, shape, self._store.held(plane, name)[0], view)
+        return StatePart(label, shape, self._store.held(plane, name)[0], view, live=True)
 
     def load(self, parts: Iterable[StatePart]) -> None:
         """Load parts that cover all of `parts`, then repack the weights. A part already in place is not copied."""
@@ -148,7 +148,7 @@ def weight_parts(store: _core.ParamStore, names: Sequence[str] | None = None) ->
 
 def _weight_part(store: _core.ParamStore, name: str, writable: bool) -> StatePart:
     view, shape = weight_view(store, name, writable), store.describe(name)["shape"]
-    return StatePart(name, shape, store.held(0, name)[0], view, shared=store.shared(name))
+    return StatePart(name, shape, store.held(0, name)[0], view, shared=store.shared(name), live=True)
 
 
 def _address(part: StatePart) -> int:

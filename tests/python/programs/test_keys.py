@@ -51,6 +51,7 @@ CHANGED: dict[str, tuple[tuple[str, ...], str]] = {
     "only_eval": (MUDD, "True"),
     "eval_start_step": (MUDD, "1"),
     "enable_checkpointing": (MUDD, "False"),
+    "async_checkpointing": (MUDD, "False"),
     "load_parameters_path": (MUDD, "w"),
     "load_full_state_path": (MUDD, "w"),
     "load_parameters_path_slot_number": ((*TOKENS, "load_parameters_path=w"), "576"),

@@ -69,6 +69,8 @@ def tune(
     train_keep_best: bool = ...,
     train_patience: int = ...,
     train_save: bool = ...,
+    train_save_async: bool = ...,
+    train_save_buffer: int = ...,
     train_save_policy: Literal["every", "best"] = ...,
     train_threads: int = ...,
     train_max_skips: int = ...,

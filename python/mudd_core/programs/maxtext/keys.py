@@ -131,7 +131,7 @@ _RUN = (
     Row(
         NAME, "hardware", "tpu", "noted", text="this program trains on CPUs", allowed=("cpu",), note=_hardware
     ),
-    noted(NAME, "async_checkpointing", True, "checkpoints are written by the training process itself"),
+    mapped(NAME, "async_checkpointing", True, "train.save_async"),
     noted(
         NAME,
         "remat_policy",

@@ -10,6 +10,7 @@ from functools import cache, cached_property
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.units import bytes_text
+from mudd_core.checkpoint.write_plan import BALANCE
 from mudd_core.config import Config, ModelConfig, check_config, mesh_of
 from mudd_core.config.mesh import MOST_RANKS
 from mudd_core.config.schema import lora_of
@@ -45,7 +46,7 @@ class MemoryPlan:
         """Return the bytes by kind that a rank will use in addition to the program. Nothing is allocated."""
         config, place = self.config, self.place
         if place.world == 1:
-            return plan_model(self.shape, config, only=True, stored=self.stored)[2]
+            return self.with_save_buffer(plan_model(self.shape, config, only=True, stored=self.stored)[2])
         mesh_of(config, place.world)  # raises UserError if a changed config does not fit the ranks
         own = place.config_of_rank(config)
         _, engine, report = plan_model(self.shape, own, only=True, stored=self.stored, place=place)
@@ -57,7 +58,18 @@ class MemoryPlan:
         own_bytes = place.shared(report, config.mesh.zero == 3, engine.expert_report(), config.mesh.expert)
         if exchange := self._exchange_bytes(own_bytes):
             own_bytes["exchange"] = exchange
-        return own_bytes
+        return self.with_save_buffer(own_bytes)
+
+    def with_save_buffer(self, report: dict[str, int]) -> dict[str, int]:
+        """Return the bytes of a rank with the copies of an asynchronous save, if the run makes such saves."""
+        train = self.config.train
+        if not (train.save and train.save_async and train.save_buffer):
+            return report
+        share = (
+            1.0 if self.place.world == 1 else BALANCE / self.place.world
+        )  # of the bytes, that a rank writes
+        most = math.ceil(share * self.checkpoint_bytes(report))
+        return {**report, "saves": min(train.save_buffer, most)}
 
     def checkpoint_bytes(self, report: Mapping[str, int], place: Place | None = None) -> int:
         """Return the bytes of a checkpoint; with adapters, only their bytes.

@@ -52,6 +52,7 @@ _KINDS = {
     "exchange": "buffers of messages to other nodes",
     "arena": "activations and scratch",
     "evaluation": "activations of validation",
+    "saves": "copies for an asynchronous save",
 }
 
 
@@ -110,7 +111,7 @@ def planned(
     plan = MemoryPlan.of(shape, config, place, checkpoints)
     whole = dataclasses.replace(config, mesh=MeshConfig())  # a checkpoint contains the parts of all ranks
     model, engine, report = plan_model(shape, whole, only=True, stored=plan.stored)
-    own = report if place.world == 1 else plan.bytes()
+    own = plan.with_save_buffer(report) if place.world == 1 else plan.bytes()
     flops = engine.flops_per_token(counted)
     tokens, saved = train.batch_size * train.seq_len, plan.checkpoint_bytes(report, ALONE)
     steps, build = planned_steps(config, folder), cache_to_build(config)

@@ -8,7 +8,7 @@ from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.records.engine import StepReport
 from mudd_core.run.store.run_store import RunStore
 
-STOP, SAVE = 1, 2  # flags that a rank sends with a step
+STOP, SAVE, WRITES = 1, 2, 4  # flags that a rank sends with a step; WRITES: its thread writes a checkpoint
 
 
 class Requests:
@@ -27,19 +27,21 @@ class Requests:
         self._own: str | None = None  # the reason why this rank requests a stop
         self._agreed: str | None = None
         self.decided: str | None = None  # the reason why all ranks stop, once it is decided
-        self._save = False
+        self._save = self._writes = False
 
     def flags(self) -> int:
         """Return the flags that this rank sends to the other ranks with its next step."""
         if self._ranks.world == 1:
             return 0
-        return (STOP if self._look() else 0) | (SAVE if signals.take_save_request() else 0)
+        stop, save = self._look() is not None, signals.take_save_request()
+        return STOP * stop | SAVE * save | WRITES * self._writes_here
 
     def take_flags(self, report: StepReport) -> None:
         """Store the flags that the step gathered from all ranks."""
         if self._ranks.world == 1:
             return
         self._save |= bool(report.flags & SAVE)
+        self._writes = bool(report.flags & WRITES)
         if report.stopped or report.flags & STOP:
             self.agree()
 
@@ -67,6 +69,14 @@ class Requests:
             return signals.take_save_request()
         asked, self._save = self._save, False
         return asked
+
+    def writes(self) -> bool:
+        """Return whether a rank was writing a checkpoint before the last step, or still is in a single process."""
+        return self._writes_here if self._ranks.world == 1 else self._writes
+
+    @property
+    def _writes_here(self) -> bool:
+        return self._store is not None and self._store.saves.works
 
     def _look(self) -> str | None:
         if self._own is None or self._ranks.world == 1:

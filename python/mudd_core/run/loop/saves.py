@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NoReturn
 
-import numpy as np
-
-from mudd_core.base.errors import DivergedError, UserError
+from mudd_core import _core
+from mudd_core.base.errors import SaveError, UserError
 from mudd_core.base.types import JsonObject
-from mudd_core.checkpoint import Checkpoint, StatePart, dtypes
+from mudd_core.checkpoint import Checkpoint
 from mudd_core.config import Difference, mesh_of
 from mudd_core.engine.state import AVERAGED
 from mudd_core.run.build.base import require_base
 from mudd_core.run.build.grow import start_from
 from mudd_core.run.build.start_source import Source
 from mudd_core.run.loop import data_place
+from mudd_core.run.loop.finite_state import require_finite
 from mudd_core.run.loop.learning_watch import LearningWatch
 from mudd_core.run.loop.session import Session
+from mudd_core.run.ranks.ranks import known_to_all
 from mudd_core.run.records.facts import bits_facts
 from mudd_core.run.records.phases import Phase
 from mudd_core.run.store.metrics import RecordedValidations
 from mudd_core.run.store.run_store import RunStore
 from mudd_core.run.store.saved_state import reading_state
+from mudd_core.run.store.step_saves import Outcome
 
 
 class Saves:
@@ -32,6 +36,9 @@ class Saves:
     def __init__(self, run: Session, learning: LearningWatch) -> None:
         self._run, self._learning = run, learning
         self._has_start = False  # True if the checkpoint of step 0 is saved or not needed
+        self._saving: _Saving | None = None  # a save that threads write
+        self._live = _core.LiveBytes(run.config.train.save_buffer)
+        self._said_too_early = False
 
     def resume(self, changed: Sequence[Difference]) -> bool:
         """Load the newest checkpoint and its records; return False if there is none."""
@@ -112,48 +119,125 @@ class Saves:
             return
         self._has_start = True
         if self._run.state.extra_save_due():
-            self.save()
+            self.save(waits=False)
 
-    def save(self) -> bool:
+    def save(self, *, waits: bool = True) -> bool:
         """Commit a checkpoint of the last complete step; return False if that failed.
 
         Nothing is written without a work directory or with train.save=false. Raise DivergedError on all ranks if a
-        weight or moment is not finite: set_parameter may have written it.
+        weight or moment is not finite: set_parameter may have written it. waits: False with train.save_async: return
+        once the save has started; `advance` or `finish` then ends it.
         """
         run, state = self._run, self._run.state
         state.guard.refuse_spoilt()
         if run.store is None or not run.config.train.save:
             return True
         with run.phases.phase(Phase.SAVE):
-            return self._save(run.store)
+            return self._save(run.store, asynchronous=run.config.train.save_async and not waits)
 
-    def _save(self, store: RunStore) -> bool:
+    def _save(self, store: RunStore, *, asynchronous: bool) -> bool:
         """Do the work of `save`."""
         run, state = self._run, self._run.state
-        begin, guard = time.perf_counter(), state.guard
-        anchor = guard.anchor
+        if asynchronous and self._saving is not None:
+            self._say_too_early(self._saving.step)
+        self.finish()
+        begin = time.perf_counter()
+        saving = _Saving(state.step_done, state.saved_step, state.guard.anchor)
         if state.save_due():
-            guard.anchor = state.step_done
+            state.guard.anchor = state.step_done
         parts = run.engine.state_parts()
         run.ranks.together(lambda: require_finite(parts))
-        with run.watch.saving(state.step_done, sum(part.array.nbytes for part in parts)):
-            place = data_place.place_of(run.engine.batcher, guard.batch_index(state.step_done))
-            saved = store.save(
+        saving.bytes = sum(part.array.nbytes for part in parts)
+        with run.watch.saving(saving.step, saving.bytes):
+            place = data_place.place_of(run.engine.batcher, state.guard.batch_index(state.step_done))
+            outcome = store.save(
                 state.step_done,
                 parts,
                 {**state.state(), **place, **(base.state if (base := run.components.base) else {})},
-                spare=guard.anchor,
+                spare=state.guard.anchor,
                 best_first=state.best_first(),
+                live=self._live if asynchronous else None,
             )
-        if not saved:
-            guard.anchor = anchor
-            assert store.save_error is not None
-            run.journal.save_failed(store.save_error)
+        if outcome is Outcome.WRITES:
+            run.engine.lend_state(self._live)
+            saving.live, state.saved_step = True, saving.step
+            run.journal.save_started(saving.step)
+        return self._took(saving, outcome, begin)
+
+    def advance(self, *, writes: bool) -> None:
+        """Continue or end a started save between two steps; all ranks call this.
+
+        writes: whether a rank is still writing, the same on all ranks.
+        """
+        if self._saving is not None and not writes:
+            self._continue()
+
+    def finish(self) -> None:
+        """Wait until a started save is committed or has failed; all ranks call this."""
+        while self._saving is not None:
+            self._continue()
+
+    def release(self) -> None:
+        """Return when callers may change weights on any rank; all ranks call this."""
+        if self._saving is not None and self._run.ranks.world > 1:
+            self._live.release()
+            self._run.ranks.barrier()
+
+    def finish_after(self, error: BaseException) -> None:
+        """End a started save before `error` ends the run. Errors of the save are only reported."""
+        if self._run.ranks.world == 1 or known_to_all(error):
+            self.finish()
+        elif self._run.store is not None:
+            self._saving = None
+            with contextlib.suppress(SaveError):  # the other ranks may no longer answer
+                self._run.store.saves.leave()
+
+    def _continue(self) -> None:
+        run, saving = self._run, self._saving
+        assert run.store is not None and saving is not None
+        self._saving, since = None, time.perf_counter()  # after an error there is nothing to end
+        with run.phases.phase(Phase.SAVE), run.watch.saving(saving.step, saving.bytes):
+            outcome = run.store.saves.advance()
+        self._took(saving, outcome, since)
+
+    def _took(self, saving: _Saving, outcome: Outcome, since: float) -> bool:
+        """Record a stage of a save, in progress since that time; return whether the save has not failed."""
+        run, state = self._run, self._run.state
+        assert run.store is not None
+        saving.seconds += time.perf_counter() - since
+        if outcome is Outcome.WRITES:
+            self._saving = saving
+            return True
+        if outcome is Outcome.FAILED:
+            state.guard.anchor, state.saved_step = saving.anchor, saving.saved_step
+            assert run.store.save_error is not None
+            run.journal.save_failed(run.store.save_error)
             return False
-        seconds = time.perf_counter() - begin
-        state.saved(seconds)
-        run.journal.saved(state.step_done, seconds)
+        state.saved(saving.step, saving.seconds)
+        # The seconds of `release` are part of a step.
+        run.journal.saved(saving.step, saving.seconds + (self._live.seconds if saving.live else 0.0))
         return True
+
+    def _say_too_early(self, earlier: int) -> None:
+        """Warn once that a save has to wait for the previous one."""
+        if not self._said_too_early:
+            self._said_too_early = True
+            self._run.journal.warned(
+                f"[train.save_async] the save of step {self._run.state.step_done} waits, because the checkpoint of "
+                f"step {earlier} is still being written; raise train.save_every"
+            )
+
+
+@dataclass
+class _Saving:
+    """A save in progress: its step, the values to restore if it fails, its bytes, and the time that the run lost."""
+
+    step: int
+    saved_step: int
+    anchor: int | None
+    bytes: int = 0
+    live: bool = False  # True once threads write it
+    seconds: float = 0.0
 
 
 def _average_note(run: Session, found: Checkpoint) -> str:
@@ -173,22 +257,3 @@ def _job(run: Session) -> JsonObject:
     """Return the fields that events of a start have for several ranks; empty for one process."""
     world = run.ranks.world
     return {"ranks": world, "mesh": str(mesh_of(run.config, world))} if world > 1 else {}
-
-
-def require_finite(parts: list[StatePart]) -> None:
-    """Raise DivergedError with the name, index and value of the first element that is not finite."""
-    for part in parts:
-        if part.array.dtype.kind in "iu":  # counts, and the bits of bf16 moments, which each update checks
-            continue
-        values = dtypes.as_float32(part.array).reshape(-1)
-        # A sum needs no memory, and is NaN or infinite if an element is. It may also overflow, so check elements then.
-        with np.errstate(over="ignore", invalid="ignore"):
-            if np.isfinite(np.sum(values, dtype=np.float32)):
-                continue
-        bad = np.flatnonzero(~np.isfinite(values))
-        if bad.size:
-            raise DivergedError(
-                f"[save] '{part.name}': expected finite numbers, got {values[bad[0]]} at element "
-                f"{part.begin + int(bad[0]):,} ({bad.size:,} in all); nothing was saved. Set the "
-                "weight again, or create a new Trainer, which resumes from the last checkpoint"
-            )

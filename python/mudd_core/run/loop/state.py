@@ -179,9 +179,9 @@ class RunState:
         best = self.validations.best
         return best is not None and best[1] == self.step_done > 0
 
-    def saved(self, seconds: float) -> None:
-        """Record that the last step is saved, and the time that the save took."""
-        self.saved_step = self.step_done
+    def saved(self, step: int, seconds: float) -> None:
+        """Record that a step is saved, and the time that the run lost."""
+        self.saved_step = step
         self.clock.took("save", seconds)
 
     def state(self) -> dict[str, Any]:

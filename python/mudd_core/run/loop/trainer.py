@@ -109,9 +109,9 @@ class Trainer(Hinted):
             self.in_use = self.model.in_use
             requests = Requests(ranks, run.store, run.config.train)
             source = LostSource(run.config.data.retries, run.reopen_rows, run.journal.source_lost, run.phases)
-            self._updates = Updates(run, source, requests)
             learning = LearningWatch(run.config, lambda: run.components.vocabulary, run.journal.warned)
             self._saves = Saves(run, learning)
+            self._updates = Updates(run, source, requests, self._saves)
             folder = run.store.folder if run.store and ranks.first else None
             trace = Trace(run.config.train.profile, folder, self.engine, run.journal.said)
             self._open.callback(trace.close)
@@ -260,6 +260,7 @@ class Trainer(Hinted):
         except BaseException as error:
             if isinstance(error, SourceLostError):
                 self._save_unsaved()
+            self._saves.finish_after(error)
             self._run.journal.broke_off()
             raise
         finally:
@@ -334,8 +335,9 @@ class Trainer(Hinted):
         return self._saves.save()
 
     def close(self) -> None:
-        """Close the logs and release the lock of the work directory; then methods that train, validate or save raise.
+        """Wait for a save in progress, close the logs and release the lock of the work directory.
 
+        Then methods that train, validate or save raise.
         model, config and history remain usable.
         """
         self._closed = True

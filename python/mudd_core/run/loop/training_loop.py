@@ -72,10 +72,13 @@ class TrainingLoop:
             if logged:
                 state.logged(record)
             self._learning.took_step(record, logged=logged)
+            self._saves.advance(writes=self._requests.writes())
             if self._requests.take_save() or state.save_due() or state.extra_save_due():
                 with self._trace.span("save"):
-                    self._saves.save()
+                    self._saves.save(waits=False)
             self._trace.reached(state.step_done)
+            if settle:
+                self._saves.release()
             before = self._run.phases.enter(Phase.CALLBACK)
             yield record
             self._run.phases.enter(before)
@@ -126,6 +129,7 @@ class TrainingLoop:
         self._trace.close()
         if stopped is None:
             self._learning.ended(state.step_done)
+        self._saves.finish()
         if state.saved_step != state.step_done and not state.saves_best:
             self._saves.save()
         if run.store is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -19,6 +19,7 @@ from mudd_core.engine.optimizer_groups import learning_rate
 from mudd_core.engine.weight_norms import norms_of
 from mudd_core.run.loop.lost_source import LostSource
 from mudd_core.run.loop.requests import Requests
+from mudd_core.run.loop.saves import Saves
 from mudd_core.run.loop.session import Session
 from mudd_core.run.loop.state import RunState
 from mudd_core.run.ranks.rank_checks import compare_due, compare_weights
@@ -43,8 +44,9 @@ class Recovery:
         state: RunState,
         journal: Journal,
         ranks: Ranks,
+        finish_save: Callable[[], None],
     ) -> None:
-        self._ranks = ranks
+        self._ranks, self._finish_save = ranks, finish_save
         self._train, self._engine, self._store = train, engine, store
         self._state, self._journal, self._guard = state, journal, state.guard
 
@@ -58,6 +60,8 @@ class Recovery:
             return False
         train = self._train
         ends = report.spoilt or self._guard.skips_in_row >= train.max_skips
+        if ends:
+            self._finish_save()
         obstacle = self._obstacle(own_batch) if ends else ""
         where = ""
         if not report.finite and (obstacle or train.debug_nonfinite):
@@ -140,9 +144,11 @@ def batch_hash(arrays: Mapping[str, Array]) -> str:
 class Updates:
     """The updates of a run. Each one is complete, or changes nothing."""
 
-    def __init__(self, run: Session, source: LostSource, requests: Requests) -> None:
+    def __init__(self, run: Session, source: LostSource, requests: Requests, saves: Saves) -> None:
         self._run, self._source, self._requests = run, source, requests
-        self._recovery = Recovery(run.config.train, run.engine, run.store, run.state, run.journal, run.ranks)
+        self._recovery = Recovery(
+            run.config.train, run.engine, run.store, run.state, run.journal, run.ranks, saves.finish
+        )
         self._statistics: MupStatistics | None = None
         if run.ranks.first:
             self._statistics = statistics_of(run.config, run.components.model)

@@ -135,7 +135,7 @@ class Validator:
         run.journal.validated(result)
         self._learning.validated(result)
         if state.best_save_due():
-            self._saves.save()
+            self._saves.save(waits=False)
         return True
 
     def _stops(self) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
+from mudd_core import _core
 from mudd_core.base.types import Array, Json
 from mudd_core.checkpoint import StatePart
 from mudd_core.engine.evaluation_sums import EvaluationSums
@@ -104,6 +105,9 @@ class LoopEngine(Evaluator, Protocol):
 
         writable: to load a checkpoint.
         """
+
+    def lend_state(self, reader: _core.LiveBytes) -> None:
+        """Let `reader` read the live parts of state_parts from now until the next change, which releases it first."""
 
     def metrics(self) -> Mapping[str, Json]:
         """Return metrics of the last step besides its loss, for the log; expert_alarms is shown in the progress

@@ -87,8 +87,11 @@ class Listener:
     def not_sampled(self, step: int, reason: str) -> None:
         """Handle a failed sample; the run continues."""
 
+    def save_started(self, step: int) -> None:
+        """Handle the start of an asynchronous save; `saved` or `save_failed` follows."""
+
     def saved(self, step: int, seconds: float) -> None:
-        """Handle a committed checkpoint."""
+        """Handle a committed checkpoint. seconds: the time for which the run waited."""
 
     def save_failed(self, error: Exception) -> None:
         """Handle a failed save; the run continues, and retries at the next save."""

@@ -21,6 +21,7 @@ class StyleLog(Listener):
 
     def __init__(self, style: Style, screen: Screen, logs: Logs | None) -> None:
         self._style, self._screen, self._logs = style, screen, logs
+        self._started: int | None = None  # the step of an asynchronous save
         if not style.ours:
             screen.leave_lines_to_style()
 
@@ -65,8 +66,14 @@ class StyleLog(Listener):
             self._logs.board.tags(result.step, tags)
             self._logs.copy.result(line)
 
+    def save_started(self, step: int) -> None:
+        self._say(self._style.saved(step))  # as the original programs do, and always between the same lines
+        self._started = step
+
     def saved(self, step: int, seconds: float) -> None:
-        self._say(self._style.saved(step))
+        if step != self._started:
+            self._say(self._style.saved(step))
+        self._started = None
 
 
 class Compliance(Listener):

@@ -3,21 +3,51 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import TypedDict
 
 from mudd_core import _core, checkpoint
 from mudd_core.base.errors import FormatError, SaveError, UserError
 from mudd_core.base.paths import existing
 from mudd_core.base.types import Json
 from mudd_core.checkpoint import Checkpoint, StatePart
+from mudd_core.checkpoint.async_save import AsyncSave
 from mudd_core.checkpoint.manifest_reader import read_manifest
+from mudd_core.checkpoint.save import StepSave
+from mudd_core.checkpoint.state_part import kept_for_reading
 from mudd_core.checkpoint.stored import StoredTensor, stored_tensors
 from mudd_core.config import Config, config_hash, mesh_of
 from mudd_core.config.train import save_steps
 from mudd_core.dist import Comm
 from mudd_core.run.store.run_folder import RunFolder
+
+
+class Identity(TypedDict):
+    """The arguments of a save that describe its run."""
+
+    config_hash: str
+    run_id: str
+    mesh: list[tuple[str, int]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Retention:
+    """The run of a save, and its steps that stay. spare, best_first: steps to retain, as in checkpoint.keep_last."""
+
+    config: Config
+    run_id: str
+    spare: int | None = None
+    best_first: Sequence[int] = ()
+
+    def identity(self, comm: Comm | None) -> Identity:
+        """Return the arguments of checkpoint.save that describe the run."""
+        mesh = mesh_of(self.config, 1 if comm is None else comm.world)
+        axes = [(name, size) for name, size in dataclasses.asdict(mesh).items() if size > 1]
+        return {"config_hash": config_hash(self.config), "run_id": self.run_id, "mesh": axes}
 
 
 class Checkpoints:
@@ -125,41 +155,53 @@ class Checkpoints:
         step: int,
         parts: Sequence[StatePart],
         state: Mapping[str, Json],
-        *,
-        config: Config,
-        run_id: str,
-        spare: int | None = None,
-        best_first: Sequence[int] = (),
-        comm: Comm | None = None,
+        kept: Retention,
+        comm: Comm | None,
     ) -> None:
-        """Commit a step and delete old ones; raise SaveError if either fails.
+        """Commit a step and delete old ones; raise SaveError if either fails. comm: as in load_newest."""
+        with _disk_errors():
+            checkpoint.save(self._folder, step, parts, state, comm=comm, **kept.identity(comm))
+            self._keep(step, kept, comm)
 
-        spare, best_first: steps to retain, as in checkpoint.keep_last. comm: as in load_newest.
-        """
-        mesh = mesh_of(config, 1 if comm is None else comm.world)
-        axes = [(name, size) for name, size in dataclasses.asdict(mesh).items() if size > 1]
-        try:
-            checkpoint.save(
-                self._folder,
-                step,
-                parts,
-                state,
-                config_hash=config_hash(config),
-                run_id=run_id,
-                comm=comm,
-                mesh=axes,
-            )
-            # Read the new step back before an old one is deleted. If the new step does not verify, the save has failed.
+    def start_save(
+        self,
+        step: int,
+        parts: Sequence[StatePart],
+        state: Mapping[str, Json],
+        kept: Retention,
+        comm: Comm | None,
+        live: _core.LiveBytes,
+    ) -> AsyncSave | None:
+        """Start the same in threads; return None if the step was saved already. live: reads the parts."""
+        own, now = kept_for_reading(parts), copy.deepcopy(dict(state))  # the run changes its lists meanwhile
+        save = StepSave(self._folder, step, own, now, comm=comm, **kept.identity(comm))
+        with _disk_errors(), save.errors():
+            if save.begin():
+                return AsyncSave(save, live, partial(self._keep, step, kept, None), comm)
+            self._keep(step, kept, comm)
+            return None
+
+    def _keep(self, step: int, kept: Retention, comm: Comm | None) -> None:
+        """Read the new step back and delete old ones. If the new step does not verify, the save has failed."""
+        train = kept.config.train
+        with _disk_errors():
             checkpoint.keep_last(
                 self._folder,
-                config.train.keep_last,
-                run_id=run_id,
+                train.keep_last,
+                run_id=kept.run_id,
                 saved_step=step,
-                spare=spare,
-                every=config.train.keep_every,
-                always=save_steps(config.train.save_at),
-                best_first=best_first,
+                spare=kept.spare,
+                every=train.keep_every,
+                always=save_steps(train.save_at),
+                best_first=kept.best_first,
                 comm=comm,
             )
-        except (OSError, FormatError) as error:
-            raise SaveError(f"[save] {error}") from error
+
+
+@contextlib.contextmanager
+def _disk_errors() -> Iterator[None]:
+    """Inside the block, raise SaveError for an error of the disk."""
+    try:
+        yield
+    except (OSError, FormatError) as error:
+        raise SaveError(f"[save] {error}") from error

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from mudd_core.base.errors import ReportedElsewhereError, SaveError, write_error
+from mudd_core import _core
+from mudd_core.base.errors import write_error
 from mudd_core.base.members import build
 from mudd_core.base.surroundings import is_command_line
 from mudd_core.base.types import Json, JsonObject
 from mudd_core.checkpoint import Checkpoint, StatePart
 from mudd_core.config import Config, Difference, OtherConfigError, from_dict, to_dict, with_bound_values
 from mudd_core.run.ranks.ranks import Ranks
-from mudd_core.run.records.events import EventName, Summary
-from mudd_core.run.store.checkpoints import Checkpoints
+from mudd_core.run.records.events import Summary
+from mudd_core.run.store.checkpoints import Checkpoints, Retention
 from mudd_core.run.store.config_source import ConfigSource
 from mudd_core.run.store.folder_lock import FolderLock
 from mudd_core.run.store.holders import opened
@@ -38,14 +38,14 @@ from mudd_core.run.store.metrics import RecordedValidations, validations_of
 from mudd_core.run.store.mirror import Mirror
 from mudd_core.run.store.other_config import refused_call
 from mudd_core.run.store.run_folder import RunFolder
+from mudd_core.run.store.step_saves import Outcome, StepSaves
 
 
 class RunStore:
     """The files of one run. Order of use: adopt a config, begin, then log and save, then finish or close.
 
     Each rank of a run has a RunStore, and rank 0 writes. All methods are collective except `adopted`, `beat`,
-    `take_stop_request` and `close`. save_error: the error of the newest save; None if it succeeded. ended: everything
-    is saved, so a later store of this process may replace this one.
+    `take_stop_request` and `close`. ended: everything is saved, so a later store of this process may replace this one.
     """
 
     def __init__(self, folder: RunFolder, ranks: Ranks | None = None) -> None:
@@ -64,10 +64,9 @@ class RunStore:
             None  # on rank 0: the source of the requested config, if it came from files
         )
         self.run_id = ""
-        self._upload_error: SaveError | None = None
-        self.save_error: Exception | None = None
         self._checkpoints = Checkpoints(self.folder)
         self.logs = Logs(self.folder)
+        self.saves = StepSaves(self._ranks, self._checkpoints, self.logs, self._mirror, self.beat)
 
     def _on_first(self, action: Callable[[], None]) -> None:
         """Run an action on rank 0. An error ends all ranks."""
@@ -211,61 +210,27 @@ class RunStore:
         state: Mapping[str, Json],
         spare: int | None = None,
         best_first: Sequence[int] = (),
-    ) -> bool:
-        """Commit a checkpoint and delete old ones. Return False on failure.
+        live: _core.LiveBytes | None = None,
+    ) -> Outcome:
+        """Commit a checkpoint and delete old ones, or start that in threads.
 
-        A failure sets `save_error` on all ranks, and no old step is deleted.
-
-        spare, best_first: steps to retain, as in checkpoint.keep_last.
+        A failure sets `save_error` on all ranks, and no old step is deleted. spare, best_first: steps to retain, as in
+        checkpoint.keep_last. live: reads the parts while the run continues; `saves.advance` then ends the save.
         """
         assert self.config is not None
-        write = partial(self._checkpoints.save, step, parts, state, config=self.config, spare=spare)
-        try:
-            self._on_first(self._sync_logs)
-            self._ranks.together(lambda: write(run_id=self.run_id, best_first=best_first, comm=self._comm))
-        except SaveError as error:  # raised on the rank that reports the error
-            self._save_failed(step, error)
-            return False
-        except ReportedElsewhereError as error:
-            if error.exit_code != SaveError.exit_code:
-                raise
-            self.save_error = error
-            return False
-        self.save_error = None
-        self._on_first(lambda: self._mirror_step(step))
-        return True
+        kept = Retention(self.config, self.run_id, spare, best_first)
+        if live is None:
+            return self.saves.save(step, parts, state, kept)
+        return self.saves.start(step, parts, state, kept, live)
 
-    def _mirror_step(self, step: int) -> None:
-        """Upload the committed step. A failure is treated as a failed save; no local step is lost."""
-        if self._mirror is None:
-            return
-        try:
-            self._mirror.push()
-        except SaveError as error:
-            print(f"warning: {error}; the next save tries again", file=sys.stderr)
-            self._upload_error = error
-            self._save_failed(step, error)
+    @property
+    def save_error(self) -> Exception | None:
+        """The error of the newest save; None if it succeeded."""
+        return self.saves.error
 
     def settle(self) -> None:
         """Retry failed uploads once, before the end of the run; raise SaveError if that fails."""
-
-        def push() -> None:
-            if self._mirror is not None:
-                self._mirror.push()
-                if self.save_error is self._upload_error:
-                    self.save_error = None
-
-        self._on_first(push)
-
-    def _sync_logs(self) -> None:
-        """Sync the logs before a step is committed; raise SaveError if that fails."""
-        self.beat()
-        self.logs.sync()
-
-    def _save_failed(self, step: int, error: SaveError) -> None:
-        """Store the reason, and write it to events.jsonl."""
-        self.save_error = error
-        self.logs.files.event(EventName.SAVE_FAILED, step=step, reason=str(error))
+        self.saves.settle()
 
     def finish(self, summary: Summary) -> None:
         """Write summary.json after the last log entry; raise SaveError if an entry is not on disk."""
@@ -280,7 +245,13 @@ class RunStore:
         self.ended = True
 
     def close(self) -> None:
-        """Close the logs and release the lock; raise SaveError if a log cannot be written."""
+        """Wait for a save, close the logs and release the lock; raise SaveError if a write fails."""
+        try:
+            self.saves.leave()
+        finally:
+            self._close_logs()
+
+    def _close_logs(self) -> None:
         if self._lock is None:
             return
         try:

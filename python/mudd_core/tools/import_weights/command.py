@@ -39,6 +39,7 @@ from mudd_core.run.store.folder_lock import FolderLock
 from mudd_core.run.store.identity import TRAINED_ON, is_unfinished_import
 from mudd_core.run.store.run_folder import UNFINISHED, RunFolder
 from mudd_core.run.store.saved_run import fetch_run
+from mudd_core.run.store.step_saves import Outcome
 from mudd_core.tools.import_weights.start import with_tokenizer
 
 if TYPE_CHECKING:
@@ -241,7 +242,7 @@ def _write(
             "last_loss": None,
             "seconds": 0.0,
         }
-        if not store.save(0, parts, state):
+        if store.save(0, parts, state) is Outcome.FAILED:
             assert store.save_error is not None
             raise store.save_error
         store.logs.files.event(EventName.IMPORTED)
