@@ -365,9 +365,9 @@ def preference_loss(h: Array, head: Array, targets: Array, bias: Array | None = 
     dpo: m = beta ((l_c - L_c) - (l_r - L_r)), loss = -(1 - label_smoothing) log sigmoid(m) - label_smoothing log
     sigmoid(-m). orpo: m = beta (a_c - a_r), loss = -a_c - beta log sigmoid(logit(exp(a_c)) - logit(exp(a_r))).
     nll [B, 5] (orpo): columns 0 and 1 are the first position of the answer's targets in a row and the one after the last;
-    l and a have only these. The sum of the other columns is a weight w, and -w times the sum of the log-probabilities of
-    all targets of the chosen row replaces -a_c. loss is the sum over the pairs of each shard. ranked float32 [B, 2]: for a
-    chosen answer 1 if m > 0, and m.
+    l and a have only these. w: the sum of the other columns. -w times the sum of the log-probabilities of all targets of
+    the chosen row replaces -a_c. loss is the sum over the pairs of each shard. ranked float32 [B, 2]: for a chosen answer
+    1 if m > 0, and m.
 
     Options:
         loss: formula of the loss. Values: dpo, orpo.
