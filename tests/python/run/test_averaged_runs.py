@@ -180,3 +180,13 @@ def test_mistakes_are_answered_with_the_value_to_type(
         mc.load_run(folder, average=True)
     with pytest.raises(TypeError, match=r"\[load_run\] average: expected True or False, got 'yes'"):
         mc.load_run(plain, average="yes")  # type: ignore[arg-type]
+
+
+def test_a_new_run_from_weights_starts_a_new_mean(runs: dict[str, TinyRun], tmp_path: Path) -> None:
+    found = []
+    for name in ("plain", "last"):
+        start = (f"start.load_parameters_path={runs[name].workdir}", "start.keep_optimizer=true")
+        run = TinyRun(tmp_path / name, runs[name].text, (*WORDS, LAST, *start)).trained()
+        assert [row["step"] for row in run.rows() if "val_loss_average" in row] == [4, 6]
+        found.append(tensors(run, 6))
+    assert same(*found)

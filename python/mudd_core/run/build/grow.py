@@ -173,7 +173,8 @@ def _take_state(engine: LoopEngine, model: ModelConfig, source: Source, slot_num
     """Load the optimizer state of the source, with zeros for new slots and for parameters that were frozen."""
     kept = {name.partition("/")[0] for name in source.tensors if "moment/" in name}
     for part in engine.state_parts(writable=True):
-        if not is_weight(part.name):
+        # The optional parts are the mean of train.average, which a new run starts again: its updates are others.
+        if not is_weight(part.name) and not part.optional:
             whole = _state_of(part, model, source, kept, slot_number)
             part.array[...] = (
                 StatePart(part.name, part.global_shape, 0, whole).cut(part.begin, part.end).array
