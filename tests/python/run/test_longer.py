@@ -19,8 +19,17 @@ from fake_runs import make, rows_of, unbroken
 from launched import arguments_of, launched
 from mudd_core.base.errors import UserError
 from mudd_core.checkpoint import manifest, manifest_reader
-from mudd_core.config import Config, DataConfig, OtherConfigError, TrainConfig, config_hash, load_config
+from mudd_core.config import (
+    Config,
+    DataConfig,
+    OptimConfig,
+    OtherConfigError,
+    TrainConfig,
+    config_hash,
+    load_config,
+)
 from mudd_core.config.fields import replace_path
+from mudd_core.run.store.longer import fields_in_new_folder
 from mudd_core.run.store.other_config import refused_command
 from mudd_core.run.store.resumed_config import resumed_config
 from places import ROOT
@@ -297,3 +306,11 @@ def test_a_run_keeps_its_values_when_an_update_changes_a_shipped_config(
     saved = train("train.stop_at=4", "--log-every=1")
     assert (saved["eval"]["max_batches"], saved["train"]["log_every"]) == (3, 1)  # the typed one is new
     assert train("train.stop_at=0", "eval.max_batches=2")["eval"]["max_batches"] == 2
+
+
+def test_a_longer_run_in_a_new_folder_has_no_more_phases_or_averaged_updates_than_it_needs() -> None:
+    phases = OptimConfig(schedule="phases", phases="linear:4:0:1, sqrt:rest:1:0", warmup_steps=0)
+    saved = Config(train=TrainConfig(steps=9, average="last:5"), optim=phases)
+    fields = fields_in_new_folder("runs/a", saved, 4)
+    assert (fields["train.average"], fields["optim.phases"]) == ("last:4", "sqrt:rest:1:0")
+    assert not {"train.average", "optim.phases"} & fields_in_new_folder("runs/a", saved, 5).keys()

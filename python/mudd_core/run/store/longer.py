@@ -10,7 +10,9 @@ from pathlib import Path
 from mudd_core.base.paths import free_folder
 from mudd_core.base.storage import is_url
 from mudd_core.config import Config
+from mudd_core.config.average import averaging_of
 from mudd_core.config.fields import Scalar
+from mudd_core.config.phases import parse_phases
 from mudd_core.config.pipelines import spec_of
 from mudd_core.config.replaced import override
 from mudd_core.run.records.events import Summary
@@ -25,7 +27,22 @@ def fields_in_new_folder(path: str, saved: Config, more: int) -> dict[str, Scala
     start = ("start.load_parameters_path", path)
     # With train.epochs, train.steps would have no effect.
     length: list[tuple[str, Scalar]] = [("train.epochs", 0)] if saved.train.epochs else []
-    return dict([("train.steps", more), *length, order, start, ("start.keep_optimizer", True)])
+    fitted = _fitted(saved, more)
+    return dict([("train.steps", more), *length, *fitted, order, start, ("start.keep_optimizer", True)])
+
+
+def _fitted(saved: Config, more: int) -> list[tuple[str, Scalar]]:
+    """Return other values for the fields of a run that need more than `more` updates."""
+    fitted: list[tuple[str, Scalar]] = []
+    averaging, optim = averaging_of(saved.train.average), saved.optim
+    if averaging is not None and averaging.last > more:
+        fitted.append(("train.average", f"last:{more}"))
+    if optim.schedule == "phases" and not optim.schedule_steps:
+        try:
+            parse_phases(optim.phases, more)
+        except ValueError:  # no update is left for the last phase, of `rest` updates
+            fitted.append(("optim.phases", optim.phases.rpartition(",")[2].strip()))
+    return fitted
 
 
 def longer_workdir(path: str, steps: int) -> str:
@@ -57,7 +74,7 @@ def after_the_end(path: str, saved: Config, summary: Summary, program: Sequence[
     said, done = f"{path} is finished.", summary.step
     if not can_be_longer(saved):
         return f"{said} Another --workdir starts a new run."
-    if summary.data_end and not spec_of(saved.data.pipeline).mixes_epochs:
+    if summary.data_end and not saved.data.mix and not spec_of(saved.data.pipeline).mixes_epochs:
         line = shlex.join([*program, f"--workdir={path}", f"data.epochs={saved.data.epochs + 1}"])
         return f"{said} To train one more epoch:\n  {line}"
     if done == saved.train.steps and may_extend(saved, 2 * done, done):
