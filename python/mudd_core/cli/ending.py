@@ -128,4 +128,5 @@ def _result(summary: Summary) -> str:
             if summary.best_val_loss is not None
             else "; no validation loss was finite (train.patience)"
         )
-    return text + ("; the data end here (data.epochs)" if summary.data_end else "")
+    end = "data.epochs" if summary.data_epochs else "data.mix_until"
+    return text + (f"; the data end here ({end})" if summary.data_end else "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 import time
@@ -111,6 +112,14 @@ def test_a_run_until_the_first_source_ends(folder: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "(data.mix_until=first): the run ends at step" in done.stdout + done.stderr
+    assert "; the data end here (data.mix_until)" in done.stdout
+    again = called(folder, f"--workdir={folder / 'runs' / 'first'}")
+    said, command = again.stdout.splitlines()[:2]
+    assert " is finished. To train " in said and "data.epochs" not in command
+    assert called(folder, *shlex.split(command)[2:], "--plan").returncode == 0
+    # A later phase could continue the mixture, so the run is opened again.
+    later = called(folder, f"--workdir={folder / 'runs' / 'first'}", "data.mix_phases=4000:web:1")
+    assert later.returncode == 0 and " is finished." not in later.stdout, later.stderr
     words = [word for word in words_of(folder, "epochs") if not word.startswith("train.steps")]
     epochs = called(folder, *words, "data.mix_until=first", "data.mix_phases=", "train.epochs=1")
     assert epochs.returncode == 0, epochs.stderr

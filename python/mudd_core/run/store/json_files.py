@@ -17,6 +17,7 @@ from mudd_core.base.types import JsonObject
 from mudd_core.config import Config, from_dict, to_dict
 from mudd_core.config.check import type_fault
 from mudd_core.config.fields import walk
+from mudd_core.config.mix import parse_phases
 from mudd_core.run.records.events import Summary
 from mudd_core.run.records.facts import DATA_FACT
 from mudd_core.run.store.log_files import plain
@@ -145,10 +146,19 @@ def finished_summary(folder: RunFolder, config: Config) -> Summary | None:
         return None
     loss = raw.get("val_loss")
     reached = raw.get("reached") is True and isinstance(loss, float) and loss <= config.eval.target_loss
-    data_end = raw.get("data_end") is True and config.train.to_data_end
+    data_end = raw.get("data_end") is True and (_mixture_ends(config, raw) or config.train.to_data_end)
     data_end = data_end and config.data.epochs <= _epochs_of(raw, folder)
     since_best, patience = raw.get("since_best"), config.train.patience
     counted = isinstance(since_best, int) and 0 < patience <= since_best
     impatient = counted and raw.get("out_of_patience") is True
     done = reached or data_end or impatient or raw.get("step") == config.train.steps
     return build(Summary, raw, file) if done else None
+
+
+def _mixture_ends(config: Config, raw: JsonObject) -> bool:
+    """Return True if a run that ended with its mixture has no later phase, which could continue it."""
+    step = raw.get("step")
+    phases = parse_phases(config.data.mix_phases)
+    return (
+        config.data.mix_until != "steps" and isinstance(step, int) and all(one.step < step for one in phases)
+    )
