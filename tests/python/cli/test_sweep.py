@@ -52,6 +52,7 @@ def test_a_string_field_is_an_axis_only_if_it_is_set_several_times() -> None:
         (["optim.lr=1e-3,"], "optim.lr: expected a number, got ''"),
         (["model.d_model=32,33"], "d_model"),
         (["optim.rate=1,2"], "optim.rate"),
+        (["data.path=a/b", "data.path=a-b"], "path=a-b for a/b and for a-b; rename one"),
     ],
 )
 def test_a_wrong_grid_is_refused_before_any_run(words: list[str], message: str) -> None:

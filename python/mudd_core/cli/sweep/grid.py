@@ -56,9 +56,22 @@ def grid_of(config: str, words: Sequence[str]) -> Grid:
             f"[sweep] expected a field with several values, such as optim.lr=1e-3,3e-3, got {got}"
         )
     cells = tuple(_cell(tuple(axes), values, fixed) for values in itertools.product(*axes.values()))
+    _require_own_folders(cells)
     for cell in cells:
         load_config(config, list(cell.arguments))
     return Grid(tuple(axes), cells)
+
+
+def _require_own_folders(cells: Sequence[Cell]) -> None:
+    """Raise UserError if two cells have one folder: a name has - for other characters, so a/b and a-b are alike."""
+    first = dict[str, Cell]()
+    for cell in cells:
+        other = first.setdefault(cell.name, cell)
+        if other is not cell:
+            raise UserError(
+                f"[sweep] expected a folder for each run, got {cell.name} for "
+                f"{', '.join(other.values)} and for {', '.join(cell.values)}; rename one"
+            )
 
 
 def _values(info: FieldInfo | None, item: Override) -> list[str]:
