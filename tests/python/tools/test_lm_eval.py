@@ -188,6 +188,7 @@ def test_the_harness_finds_the_class_and_the_tasks(
         (("--tasks=mudd_brackets", "--template=absent.jinja"), "absent.jinja"),
         (("--tasks=mudd_brackets", "--include=absent"), "--include: expected a folder"),
         (("--tasks=mudd_brackets", "--to=config.json"), "--to: expected a new file"),
+        (("--tasks=mudd_brackets", "--to=absent/x.json"), "--to: expected a file in an existing folder"),
         (("--tasks=mudd_brackets", "--limit=0"), "--limit: expected"),
         (("--tasks=mudd_brackets", "--bacth=4"), "did you mean '--batch'"),
     ],

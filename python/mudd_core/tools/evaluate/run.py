@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -69,5 +70,10 @@ def _new_file(text: str | None) -> Path | None:
     if to is not None and to.exists():
         raise UserError(
             f"[evaluate] --to: expected a new file, got {to}, which exists; delete it or name another"
+        )
+    if to is not None and not to.parent.is_dir():
+        raise UserError(
+            f"[evaluate] --to: expected a file in an existing folder, got {to}; "
+            f"type: mkdir -p {shlex.quote(str(to.parent))}"
         )
     return to
