@@ -13,8 +13,10 @@ import pytest
 
 from launched import launched
 from mudd_core.checkpoint.steps import step_name
-from mudd_core.config import read_config
+from mudd_core.config import OtherConfigError, load_config, read_config
+from mudd_core.config.saved import differences
 from mudd_core.run.store import longer
+from mudd_core.run.store.other_config import refused_command
 from tiny_run import CONFIG, TinyRun
 
 NAME = "tiny_run"  # name of the config; its default folder is runs/tiny_run
@@ -146,3 +148,14 @@ def test_a_longer_run_gets_a_free_name(here: Path) -> None:
     assert f"--workdir={saved}-to-3" in line
     (here / "runs" / f"{NAME}-to-3").mkdir()
     assert longer.longer_workdir(str(saved), 3) == f"{saved}-to-3-2"
+
+
+@pytest.mark.parametrize(("schedule", "way"), [("linear", "NEW COMMAND"), ("constant", "train.extend=true")])
+def test_adapters_are_trained_longer_without_the_moments_that_they_cannot_read(
+    schedule: str, way: str
+) -> None:
+    words = ["tune.method=lora", "start.load_parameters_path=base", f"optim.schedule={schedule}"]
+    saved, asked = (load_config("tiny.py", [*words, f"train.steps={steps}"]) for steps in (40, 60))
+    error = OtherConfigError(differences(saved, asked))
+    said = str(refused_command(error, "runs/x", saved, asked, 40, ["launch.py"], "NEW COMMAND"))
+    assert way in said and "start.keep_optimizer" not in said

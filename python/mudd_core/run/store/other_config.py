@@ -11,7 +11,13 @@ from mudd_core.base.paths import free_folder
 from mudd_core.base.storage import is_url, mapped
 from mudd_core.config import Config, OtherConfigError
 from mudd_core.run.store.json_files import read_saved_config
-from mudd_core.run.store.longer import fields_in_new_folder, in_new_folder, in_place, longer_workdir
+from mudd_core.run.store.longer import (
+    can_be_longer,
+    fields_in_new_folder,
+    in_new_folder,
+    in_place,
+    longer_workdir,
+)
 from mudd_core.run.store.resumed_config import may_extend
 from mudd_core.run.store.run_folder import RunFolder
 
@@ -46,9 +52,12 @@ def refused_command(
     here = [*program, f"--workdir={workdir}"]
     ways: Ways = [(_NEW, new), (_AS_IT_WAS, shlex.join(here))]
     if more := _more_steps(error, saved, asked, done):
-        ways = [(_LONGER.format(more), in_new_folder(workdir, saved, more, done, program))]
+        longer: Ways = []
+        if can_be_longer(saved):
+            longer.append((_LONGER.format(more), in_new_folder(workdir, saved, more, done, program)))
         if _extends(saved, asked, done):
-            ways.append((_IN_PLACE, in_place(workdir, asked.train.steps, program)))
+            longer.append((_IN_PLACE, in_place(workdir, asked.train.steps, program)))
+        ways = longer or ways
     return _refused(error, workdir, ways)
 
 
@@ -61,11 +70,14 @@ def refused_call(error: OtherConfigError, folder: RunFolder, asked: Config, done
         (_AS_IT_WAS, f"mc.Trainer({workdir!r})"),
     ]
     if more := _more_steps(error, saved, asked, done):
-        fields, new = fields_in_new_folder(workdir, saved, more), longer_workdir(workdir, done + more)
-        ways = [(_LONGER.format(more), f"mc.Trainer(config.replace({fields!r}), workdir={new!r})")]
+        longer: Ways = []
+        if can_be_longer(saved):
+            fields, new = fields_in_new_folder(workdir, saved, more), longer_workdir(workdir, done + more)
+            longer.append((_LONGER.format(more), f"mc.Trainer(config.replace({fields!r}), workdir={new!r})"))
         if _extends(saved, asked, done):
             extended = {"train.extend": True}
-            ways.append((_IN_PLACE, f"mc.Trainer(config.replace({extended!r}), workdir={workdir!r})"))
+            longer.append((_IN_PLACE, f"mc.Trainer(config.replace({extended!r}), workdir={workdir!r})"))
+        ways = longer or ways
     return _refused(error, workdir, ways)
 
 
