@@ -262,10 +262,10 @@ def pair_faults(config: Sections) -> list[str]:
         faults.append("start.load_parameters_path: expected the reference of loss.kind=dpo, got none")
     shards = train.shard_count()
     if train.batch_size % (2 * shards):
+        remedy = "set train.logical_shards to a power of two of at most train.batch_size / 2"
         faults.append(
             f"train.batch_size: expected whole pairs in each of {shards} logical shards for {why}, got "
-            f"{train.batch_size} sequences; set train.logical_shards to a power of two of at most "
-            "train.batch_size / 2"
+            f"{train.batch_size} sequences; {'set an even number' if train.batch_size % 2 else remedy}"
         )
     if config.eval.batch_size % 2:
         faults.append(f"eval.batch_size: expected whole pairs for {why}, got {config.eval.batch_size}")
@@ -275,9 +275,11 @@ def pair_faults(config: Sections) -> list[str]:
 def pair_field_faults(config: Sections) -> list[str]:
     """Return the broken rules of a loss on pairs that concern neither the pipeline nor the batch."""
     loss, faults = config.loss, list[str]()
+    why = f"loss.kind={loss.kind}"
+    if loss.kind != "orpo" and loss.nll != "all":
+        faults.append(f"loss.nll: expected all for {why}, got {loss.nll}; only loss.kind=orpo has it")
     if not loss.of_pairs:
         return faults
-    why = f"loss.kind={loss.kind}"
     if config.data.loss_on == "all":
         faults.append(f"data.loss_on: expected assistant or last for {why}, got all")
     if loss.normalize != "valid":
@@ -292,8 +294,8 @@ def pair_field_faults(config: Sections) -> list[str]:
         faults.append(f"loss.label_smoothing: expected {allowed} for {why}, got {loss.label_smoothing:g}")
     if loss.z:
         faults.append(f"loss.z: expected 0 for {why}, got {loss.z:g}; only loss.kind=tokens has a z-loss")
-    if loss.kind == "dpo" and loss.nll != "all":
-        faults.append(f"loss.nll: expected all for {why}, got {loss.nll}; only loss.kind=orpo has it")
+    if loss.kind == "dpo" and not loss.beta:
+        faults.append(f"loss.beta: expected more than 0 for {why}, got 0, with which every gradient is 0")
     if config.mesh.any_world:
         faults.append(f"mesh.any_world: expected false for {why}, so that each rank has whole pairs")
     return faults

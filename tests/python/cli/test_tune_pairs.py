@@ -122,6 +122,9 @@ def test_a_kept_reference_of_another_base_is_computed_again(capsys: pytest.Captu
     mc.tune("base", "pairs.jsonl", "runs/other", loss="dpo", train_stop_at=2, **fields)  # type: ignore[arg-type]
     file = Path("runs/other/reference.json")
     kept = json.loads(file.read_text())
+    file.write_text("{")
+    mc.tune("base", "pairs.jsonl", "runs/other", loss="dpo", train_stop_at=3, **fields)  # type: ignore[arg-type]
+    assert f"computed {file.resolve()} again, because it is damaged" in "".join(capsys.readouterr())
     file.write_text(json.dumps({**kept, "base_sha256": "0" * 64, "log_probs": [0.0]}))
     mc.tune("base", "pairs.jsonl", "runs/other", loss="dpo", **fields)  # type: ignore[arg-type]
     assert "another base_sha256" in "".join(capsys.readouterr())
@@ -197,6 +200,9 @@ def test_dropped_pairs_and_long_ones_are_left_out_whole(capsys: pytest.CaptureFi
     "words, says",
     [
         (["train.batch_size=6", "train.logical_shards=4"], "whole pairs in each of 4 logical shards"),
+        (["train.batch_size=7"], "got 7 sequences; set an even number"),
+        (["loss.beta=0"], "loss.beta: expected more than 0 for loss.kind=dpo, got 0"),
+        (["loss.kind=tokens", "loss.nll=answer"], "loss.nll: expected all for loss.kind=tokens"),
         (["eval.batch_size=3"], "eval.batch_size: expected whole pairs"),
         (["loss.normalize=all_slots"], "loss.normalize: expected valid"),
         (["data.loss_on=all"], "data.loss_on: expected assistant or last"),

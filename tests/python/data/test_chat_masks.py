@@ -204,6 +204,12 @@ def test_what_is_missing_is_named_with_the_way_out(tmp_path: Path, monkeypatch: 
         UserError, match=r"data\.column\] example 1 of .*: expected records with messages, .* got text; "
     ):
         prepare(chat_config(tmp_path, data))
+    write_jsonl(data, [{"prompt": "x", "chosen": "y", "rejected": "z"}])
+    with pytest.raises(
+        UserError, match=r"got chosen, prompt, rejected; a pair of answers needs loss\.kind=dpo"
+    ):
+        prepare(chat_config(tmp_path, data))
+    write_jsonl(data, [{"text": "x"}])
     (folder / "tokenizer_config.json").write_text('{"eos_token": "</s>"}')
     with pytest.raises(UserError, match=r"has none .*; set data\.template=chatml"):
         prepare(chat_config(tmp_path, data))

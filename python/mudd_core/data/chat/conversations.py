@@ -177,6 +177,8 @@ def _history_of(record: JsonObject) -> list[JsonObject]:
 
 def _way_out(record: JsonObject) -> str:
     """Return a remedy for a record of another layout; it names a key that contains turns, if there is one."""
+    if {"chosen", "rejected"} <= record.keys():
+        return "a pair of answers needs loss.kind=dpo or orpo (tune --loss=dpo)"
     for name, value in record.items():
         if isinstance(value, list) and value and all(isinstance(turn, dict) for turn in value):
             if all("role" in turn for turn in value if isinstance(turn, dict)):

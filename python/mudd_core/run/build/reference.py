@@ -80,7 +80,8 @@ def _kept_or_computed(
     if file is not None:
         write_json(file, {**facts, _VALUES: found.tolist()})
     changed = [name for name in facts if kept is not None and kept.get(name) != facts[name]]
-    note = f"computed {file} again, because it has another {', '.join(changed)}" if changed else ""
+    why = f"has another {', '.join(changed)}" if kept else "is damaged"
+    note = f"computed {file} again, because it {why}" if changed else ""
     return found, note
 
 
