@@ -1,8 +1,11 @@
 // Benchmarks of the softmax-like kernels, one for each row of their tables: the loss, the router of a mixture, the
 // parameter tokens of pattention.
+#include <algorithm>
+
 #include "mudd/ops/cross_entropy/cross_entropy.h"
 #include "mudd/ops/moe_route/moe_route.h"
 #include "mudd/ops/pattention/pattention.h"
+#include "mudd/ops/regularized_loss/regularized_loss.h"
 #include "rows.h"
 
 namespace mudd::bench {
@@ -22,6 +25,27 @@ void add_loss() {
     return [&k, logits = filled(kAll), targets = std::vector<int32_t>(kRows, 3),
             stats = std::vector<RowSoftmax>(kRows)]() mutable {
       k.bwd(kRows, kWidth, logits.data(), kWidth, targets.data(), 1.0f, stats.data());
+    };
+  });
+}
+
+void add_regularized_loss() {
+  register_rows(regularized_loss_rows(), "forward", moves(1), [](const RegularizedLossKernels& k) {
+    return [&k, logits = filled(kAll), stats = std::vector<RowSoftmax>(kRows),
+            below = std::vector<double>(kRows)]() mutable {
+      for (int64_t r = 0; r < kRows; ++r) k.fwd(kWidth, logits.data() + r * kWidth, 3, &stats[r], &below[r]);
+    };
+  });
+  // Each call starts from logits, because both kernels write over them.
+  register_rows(regularized_loss_rows(), "backward", moves(6), [](const RegularizedLossKernels& k) {
+    return [&k, logits = filled(kAll), x = Floats(kAll), stats = std::vector<RowSoftmax>(kRows),
+            below = std::vector<double>(kRows)]() mutable {
+      std::ranges::copy(logits, x.begin());
+      for (int64_t r = 0; r < kRows; ++r) {
+        float* row = x.data() + r * kWidth;
+        k.exponentials(kWidth, row, 3, &stats[r], &below[r]);
+        k.bwd(kWidth, row, 3, 1e-3f, 1e-4f, 0.9f);
+      }
     };
   });
 }
@@ -68,6 +92,7 @@ void add_slots() {
 
 void add_softmaxes() {
   add_loss();
+  add_regularized_loss();
   add_router();
   add_slots();
 }
