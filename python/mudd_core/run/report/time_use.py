@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from mudd_core.base.regular_files import read_bytes
 from mudd_core.base.types import Json, JsonObject
 from mudd_core.run.ranks.load import LOAD
 from mudd_core.run.records.phases import HIDDEN, PHASES, Phase
-from mudd_core.run.store.metrics import Row, last_rows
+from mudd_core.run.store.metrics import Row, last_event, last_rows
 from mudd_core.run.store.run_folder import RunFolder
 
 _BYTES = 1 << 20  # of metrics.jsonl: about two thousand entries
@@ -90,10 +88,5 @@ def time_use(folder: RunFolder) -> TimeUse:
 
 def _tail_of(folder: RunFolder) -> JsonObject:
     """Return the phases in the last event of events.jsonl, if that is the end of the run; else an empty mapping."""
-    try:
-        lines = read_bytes(folder.events_file, links=False).splitlines()
-        last: JsonObject = json.loads(lines[-1]) if lines else {}
-    except (OSError, ValueError, RecursionError):
-        return {}
-    found = last.get(PHASES) if isinstance(last, dict) else None
+    found = last_event(folder).get(PHASES)
     return found if isinstance(found, dict) else {}

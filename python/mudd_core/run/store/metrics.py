@@ -1,4 +1,4 @@
-"""Readers of metrics.jsonl and samples.jsonl: one JSON object per line, in the order of steps."""
+"""Readers of metrics.jsonl, samples.jsonl and the end of events.jsonl: one JSON object per line, in order."""
 
 from __future__ import annotations
 
@@ -128,6 +128,16 @@ def last_rows(folder: RunFolder, size: int = _TAIL_BYTES) -> Iterator[Row]:
         row = _row_of(line)
         if not isinstance(row, str):
             yield row
+
+
+def last_event(folder: RunFolder) -> Row:
+    """Return the last line of events.jsonl; empty without an undamaged one."""
+    try:
+        lines = read_bytes(folder.events_file, links=False).splitlines()
+        row = json.loads(lines[-1], parse_int=_whole) if lines else {}
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return row if isinstance(row, dict) else {}
 
 
 def samples_of(folder: RunFolder) -> list[Sample]:
