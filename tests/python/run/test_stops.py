@@ -94,8 +94,8 @@ def test_ctrl_c_after_the_update_does_not_repeat_the_step() -> None:
     engine = FakeEngine()
     plain = engine.train_step
 
-    def late(*where: Any) -> Any:
-        report = plain(*where)
+    def late(*where: Any, done: int | None = None) -> Any:
+        report = plain(*where, done=done)
         os.kill(os.getpid(), signal.SIGINT)
         return report
 

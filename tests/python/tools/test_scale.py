@@ -229,10 +229,11 @@ def test_each_family_says_which_axes_it_has(tmp_path: Path, capsys: pytest.Captu
     text = capsys.readouterr().out.strip()
     begin, end = "<!-- launch.py scale --axes -->", "<!-- end of the axes -->"
     assert PAGE.read_text().split(begin)[1].split(end)[0].strip() == text
+    way_out = "use mesh.expert=1 mesh.fsdp=-1 |"
     assert (
-        "| Transformer++, muP, GPT-2, TokenFormer, MUDDFormer | built | built | refused: no experts; use"
-        in text
+        f"| Transformer++, muP, GPT-2, TokenFormer | built | built | refused: no experts; {way_out}" in text
     )
+    assert f"| MUDDFormer | built | built | refused: no experts; set model.n_expert, or {way_out}" in text
     assert "| Mixtral, MUDDFormer with experts | built | built | built | built | " in text
 
 
@@ -249,7 +250,9 @@ def test_a_refused_axis_ends_with_2_and_names_a_mesh_that_works(
     assert main(words) == 2
     said = capsys.readouterr().err
     assert "[mesh] " in said and not list(tmp_path.iterdir())
-    way_out = said.partition("; use ")[2].split()
+    before, _, rest = said.partition(" use ")
+    assert before.endswith((";", "; set model.n_expert, or"))
+    way_out = rest.split()
     assert (
         way_out[0].startswith("mesh.")
         and mesh_of(mc.load_config(config, [*words[2:], *way_out]), 2).world == 2
