@@ -85,7 +85,9 @@ def check_config(config: Sections, typed: Mapping[str, str] | None = None) -> No
     faults, unbuilt = _field_faults(config), list[str]()
     if not faults:  # rules between fields need valid fields
         unbuilt = mesh_faults(config)
-        faults = faults_between(config) + (mix_faults(config) or _source_faults(config))
+        faults = faults_between(config)
+        if config.data.mix or config.of_mixture:
+            faults += mix_faults(config) or _source_faults(config)
     _require_none(faults, unbuilt, typed or {})
 
 

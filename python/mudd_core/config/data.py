@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from mudd_core.config.fields import opt
@@ -208,14 +208,20 @@ class DataConfig:
         later=True,
     )
 
-    def __post_init__(self) -> None:
-        """Write mappings of data.mix, data.mix_phases and data.sources as strings; sort the sources."""
-        for path in (MIX, PHASES, SOURCES):
-            name = path.partition(".")[2]
-            if isinstance(value := getattr(self, name), Mapping):
-                object.__setattr__(self, name, mapping_text(path, value))
-        if self.sources and isinstance(self.sources, str):
-            object.__setattr__(self, "sources", settled(self.sources))
+
+def with_strings(data: DataConfig) -> DataConfig:
+    """Return the data with mappings of data.mix, data.mix_phases and data.sources as strings, and sorted sources."""
+
+    def text(path: str, value: str) -> str:
+        return mapping_text(path, value) if isinstance(value, Mapping) else value
+
+    sources = text(SOURCES, data.sources)
+    return replace(
+        data,
+        mix=text(MIX, data.mix),
+        mix_phases=text(PHASES, data.mix_phases),
+        sources=settled(sources) if isinstance(sources, str) else sources,
+    )
 
 
 @dataclass(frozen=True)

@@ -29,10 +29,10 @@ def mix_faults(config: Sections) -> list[str]:
 
 
 def _without_mix(config: Sections) -> list[str]:
-    data = config.data
-    given = [f"data.{name}" for name in ("sources", "mix_phases") if getattr(data, name)]
-    given += ["data.mix_until"] if data.mix_until != "steps" else []
-    return [f"{MIX}: expected weights, such as web:0.7,code:0.3, because {path} is set" for path in given[:1]]
+    return [
+        f"{MIX}: expected weights, such as web:0.7,code:0.3, because {path} is set"
+        for path in config.of_mixture[:1]
+    ]
 
 
 def _source_faults(config: Sections) -> list[str]:

@@ -103,7 +103,7 @@ def _dashed(
     `rest`.
     """
     name, word = item.key, item.raw
-    path = item.name if item.name != name or option_of(name) else field_path(name, infos, first)
+    path = item.name if item.name != name or is_source_option(name) else field_path(name, infos, first)
     if path is None:
         own = next((str(info.value) for info in infos if info.path == FAMILY), "")
         if reason := crossed(own, name.replace("-", "_")):
@@ -190,6 +190,11 @@ def _with_shards_in_a_run(config: AnyConfig, shards: int) -> AnyConfig:
     return replace_path(config, "train.micro_batch_size", size)
 
 
+def is_source_option(path: str) -> bool:
+    """Return True for data.sources.NAME.OPTION."""
+    return path.startswith(f"{SOURCES}.") and option_of(path) is not None
+
+
 def with_source_option(config: AnyConfig, path: str, text: str) -> AnyConfig:
     """Return the config with data.sources.NAME.OPTION set; raise UserError for an unknown option."""
     found = option_of(path)
@@ -211,7 +216,7 @@ def apply_overrides(config: AnyConfig, overrides: Sequence[Override]) -> AnyConf
     # an override changes values only, never the set of fields
     infos = {info.path: info for info in walk(config)} if overrides else {}
     for item in overrides:
-        if option_of(item.path) is not None:
+        if is_source_option(item.path):
             config = with_source_option(config, item.path, item.text)
             continue
         # Here an alias needs its section; only `--leaf` may leave the section out.

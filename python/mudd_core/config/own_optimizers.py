@@ -137,7 +137,7 @@ def named_optimizer(name: str, text: bytes | None = None, key: str = KEY) -> Own
 def names_in(key: str, value: str) -> list[str]:
     """Return the optimizers FILE.py:NAME in the value of a field."""
     if key == GROUPS:
-        return own_in_groups(value)
+        return own_in_groups(value) if value else []
     return [value] if key == KEY and split_name(value) is not None else []
 
 
@@ -180,7 +180,7 @@ def name_fault(value: str, key: str = KEY) -> str | None:
 
 def groups_fault(value: str) -> str | None:
     """Return the error of optim.groups whose optimizers are in several files, or whose file has not been run."""
-    files = list(dict.fromkeys(split_name(name) for name in own_in_groups(value)))
+    files = list(dict.fromkeys(split_name(name) for name in names_in(GROUPS, value)))
     found = list(dict.fromkeys(one[0] for one in files if one is not None))
     if len(found) > 1:
         return f"{GROUPS}: expected the optimizers of one file, got {found[0]} and {found[1]}; write them in one file"

@@ -83,7 +83,7 @@ def _train_faults(config: Sections) -> list[str]:
             "eval.target_loss: needs validations during the training; set train.eval_every or "
             "eval.every_tokens"
         )
-    if fault := rule_fault(config.model, optim.rule):
+    if optim.rule != "sp" and (fault := rule_fault(config.model, optim.rule)):
         faults.append(fault)
     model = config.model
     if optim.rule == "mup" and isinstance(model, MupConfig) and model.d_model < model.d_base:
@@ -101,7 +101,7 @@ def _spelling_faults(config: Sections) -> list[str]:
     """Return the errors in structured strings: train.average, train.profile, train.save_at and optim.groups."""
     train, optim, faults = config.train, config.optim, list[str]()
     try:
-        averaging = averaging_of(train.average)
+        averaging = averaging_of(train.average) if train.average else None
         if averaging is not None and averaging.last > train.steps and not train.epochs:
             faults.append(
                 f"train.average: expected last:N with at most {train.steps} updates (train.steps), got "

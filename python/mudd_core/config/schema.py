@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 
 from mudd_core.base.errors import UserError
-from mudd_core.config.data import DataConfig, HubConfig, StorageConfig
+from mudd_core.config.data import DataConfig, HubConfig, StorageConfig, with_strings
 from mudd_core.config.families import FAMILIES, ModelConfig, TransformerPPConfig
 from mudd_core.config.fields import FieldInfo, opt, walk
 from mudd_core.config.log import LogConfig
@@ -257,6 +257,19 @@ class Sections:
                 wanted = f"{cls.__name__} or a dict of its fields"
                 raise UserError(f"[config] {item.name}: expected {wanted}, got {type(value).__name__}")
             object.__setattr__(self, item.name, section_of(cls, value, item.name))
+        if self.data.mix or self.of_mixture:
+            object.__setattr__(self, "data", with_strings(self.data))
+
+    @property
+    def of_mixture(self) -> tuple[str, ...]:
+        """The fields of a mixture that are set, except data.mix."""
+        data = self.data
+        named = {
+            "sources": data.sources,
+            "mix_phases": data.mix_phases,
+            "mix_until": data.mix_until != "steps",
+        }
+        return tuple(f"data.{name}" for name, value in named.items() if value)
 
     @property
     def order_seed(self) -> int:

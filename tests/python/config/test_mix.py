@@ -9,6 +9,7 @@ import pytest
 
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config, DataConfig, load_config
+from mudd_core.config.data import with_strings
 from mudd_core.config.mix import integer_weights, parse_phases, parse_weights
 from mudd_core.config.mix_sources import source_config, source_names, weights_by_sample
 from mudd_core.config.saved import from_dict, to_json
@@ -46,8 +47,8 @@ def test_mappings_in_python_and_json_equal_the_strings() -> None:
     wanted = mixed("data.mix_phases=5:code:1;9:web:1,code:2")
     mix, phases = {"web": 0.7, "code": 0.3}, {5: {"code": 1}, 9: {"web": 1, "code": 2}}
     sources = {"web": {"path": "a b"}, "code": {"path": "src"}}
-    data = {"mix": mix, "mix_phases": phases, "sources": sources}
-    assert load_config("tiny.py", {"data": data}).data == wanted.data  # type: ignore[dict-item]
+    given = {"mix": mix, "mix_phases": phases, "sources": sources}
+    assert load_config("tiny.py", {"data": given}).data == wanted.data  # type: ignore[dict-item]
     changed = wanted.replace({"data.mix": {"web": 1 / 3, "code": 2 / 3}, "data.sources.web.epochs": 3})
     assert weights_by_sample(changed)[0] == (0, [1, 2])
     assert source_config(changed, "web").data.epochs == 3
@@ -55,9 +56,8 @@ def test_mappings_in_python_and_json_equal_the_strings() -> None:
     assert from_dict(raw) == wanted
     raw["data"] |= {"mix": mix, "sources": sources}
     assert from_dict(raw) == wanted
-    assert (
-        DataConfig(sources={"web": {"shuffle": "off", "epochs": 1}}).sources == "web.epochs=1 web.shuffle=off"
-    )  # type: ignore[arg-type]
+    data = DataConfig(sources={"web": {"shuffle": "off", "epochs": 1}})  # type: ignore[arg-type]
+    assert with_strings(data).sources == "web.epochs=1 web.shuffle=off"
 
 
 def test_phases_start_at_samples() -> None:

@@ -125,8 +125,8 @@ def _names(config: type[ModelConfig]) -> set[str]:
 
 
 def rule_fault(model: ModelConfig, rule: str) -> str:
-    """Return the fault of an optim.rule of muP for a family without a base width; empty if it has one."""
-    if rule == "sp" or hasattr(model, "d_base"):
+    """Return the fault of an optim.rule other than sp for a family without a base width; empty if it has one."""
+    if hasattr(model, "d_base"):
         return ""
     reason = MUP_REASONS.get(model.family, "it has no base width")
     return f"optim.rule: expected sp for family {model.family}, got {rule}: {reason}"
