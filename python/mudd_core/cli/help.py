@@ -46,7 +46,6 @@ _FIELDS = {
         "train.batch_size",
         "train.seq_len",
         "train.precision",
-        "train.threads",
         "train.save_every",
         "train.eval_every",
         "optim.lr",
@@ -59,7 +58,6 @@ _FIELDS = {
         "sample.max_tokens",
         "sample.seed",
         "sample.window",
-        "train.threads",
     ),
     "chat": (
         "sample.temperature",

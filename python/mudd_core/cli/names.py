@@ -68,7 +68,7 @@ TOOLS: dict[str, tuple[str, str]] = {
     ),
     "profile": (
         "mudd_core.tools.profile_command",
-        "measure where the time of a training step goes; also: commbench, scale, slurm",
+        "measure where the time of a step goes; also: commbench, scale, slurm",
     ),
     "commbench": ("mudd_core.tools.commbench", "measure latency and bandwidth between the ranks of a job"),
     "scale": ("mudd_core.tools.scale.command", "predict step, communication and memory on many machines"),

@@ -1,6 +1,6 @@
 """Print the job script with which Slurm trains by several ranks.
 
-    python3 launch.py slurm --config=small.py --workdir=runs/small --nodes=2 --time=24:00:00 > job.sbatch
+    python3 launch.py slurm --config=small.py --nodes=2 --time=24:00:00 > job.sbatch
     sbatch job.sbatch
 
 Two minutes before the time limit or a preemption the ranks save, and the job is requeued and resumes. All arguments

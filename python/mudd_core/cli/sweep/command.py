@@ -1,7 +1,7 @@
 """Train one run for each combination of values of config fields, and compare the runs.
 
     python3 launch.py sweep --config=tiny.py optim.lr=1e-3,3e-3 model.d_model=64,128
-    python3 launch.py sweep --config=tiny.py optim.lr=1e-3,3e-3 train.seed=0,1,2 --jobs=2 --out=runs/seeds
+    python3 launch.py sweep --config=tiny.py optim.lr=1e-3,3e-3 train.seed=0,1 --jobs=2 --out=two
     python3 launch.py sweep --config=tiny.py optim.lr=1e-3,3e-3 --plan
 
 A field with several values, divided by commas, is an axis of the grid; a field of type string is set several times
