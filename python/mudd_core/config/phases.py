@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mudd_core import _core
 from mudd_core.config.values import number, whole
+
+if TYPE_CHECKING:
+    from mudd_core.config.optim import OptimConfig
 
 KINDS = tuple(_core.phases_of_schedules())
 REST = "rest"
@@ -48,3 +53,28 @@ def _phase(word: str, left: int, *, last: bool) -> Phase:
     if kind == "inverse_sqrt" and not (first > 0 and end > 0):
         raise ValueError(f"expected factors above 0 for inverse_sqrt, got '{word}'")
     return kind, length, first, end
+
+
+def phase_faults(optim: OptimConfig, steps: int) -> list[str]:
+    """Return the errors in optim.phases, and in fields that describe another schedule.
+
+    steps: train.steps. One of optim.phases and optim.schedule=phases is set.
+    """
+    if optim.schedule != "phases":
+        return [f"optim.phases: expected optim.schedule=phases with it, got {optim.schedule}"]
+    if not optim.phases:
+        return [
+            "optim.phases: expected phases for optim.schedule=phases, such as linear:100:0:1,cosine:rest:1:0.1"
+        ]
+    faults = []
+    for name in ("warmup_steps", "decay_steps"):
+        if getattr(optim, name):
+            faults.append(
+                f"optim.{name}: expected 0 for optim.schedule=phases, got {getattr(optim, name)}; add "
+                f"optim.{name}=0, and write these updates as a phase"
+            )
+    try:
+        parse_phases(optim.phases, optim.schedule_steps or steps)
+    except ValueError as fault:
+        faults.append(f"optim.phases: {fault}")
+    return faults

@@ -7,10 +7,11 @@ from mudd_core.base.storage import is_bucket, mapped, readable
 from mudd_core.config.average import averaging_of
 from mudd_core.config.families import MupConfig, TokenFormerConfig
 from mudd_core.config.families.crossed import rule_fault
+from mudd_core.config.loss_rules import loss_faults
 from mudd_core.config.mesh import PISSA
 from mudd_core.config.optim import parse_groups
 from mudd_core.config.own_optimizers import groups_fault, second_moment_fault
-from mudd_core.config.phases import parse_phases
+from mudd_core.config.phases import phase_faults
 from mudd_core.config.pipelines import PIPELINES, listed, spec_of
 from mudd_core.config.schema import LossConfig, Sections, StartConfig
 from mudd_core.config.train import profile_window, save_steps
@@ -28,9 +29,9 @@ def faults_between(config: Sections) -> list[str]:
         + protocol_faults(config)
         + _asked_stream_faults(config)
         + data_faults(config)
-        + pair_faults(config)
-        + _regularizer_faults(config.loss)
     )
+    if config.loss != LossConfig():
+        faults += loss_faults(config)
     if not config.name or "/" in config.name or config.name.startswith("."):
         faults.append(f"name: expected a plain folder name, got '{config.name}'")
     return faults
@@ -126,7 +127,8 @@ def _spelling_faults(config: Sections) -> list[str]:
         save_steps(train.save_at)
     except ValueError as fault:
         faults.append(f"train.save_at: {fault}")
-    faults += _phase_faults(config)
+    if optim.phases or optim.schedule == "phases":
+        faults += phase_faults(optim, train.steps)
     if fault_of_moment := second_moment_fault(optim):
         faults.append(fault_of_moment)
     if fault_of_own := groups_fault(optim.groups):
@@ -136,33 +138,6 @@ def _spelling_faults(config: Sections) -> list[str]:
             parse_groups(optim.groups)
         except ValueError as fault:
             faults.append(f"optim.groups: {fault}")
-    return faults
-
-
-def _phase_faults(config: Sections) -> list[str]:
-    """Return the errors in optim.phases and in fields that describe another schedule."""
-    optim = config.optim
-    if optim.schedule != "phases":
-        return (
-            [f"optim.phases: expected optim.schedule=phases with it, got {optim.schedule}"]
-            if optim.phases
-            else []
-        )
-    if not optim.phases:
-        return [
-            "optim.phases: expected phases for optim.schedule=phases, such as linear:100:0:1,cosine:rest:1:0.1"
-        ]
-    faults = []
-    for name in ("warmup_steps", "decay_steps"):
-        if getattr(optim, name):
-            faults.append(
-                f"optim.{name}: expected 0 for optim.schedule=phases, got {getattr(optim, name)}; add "
-                f"optim.{name}=0, and write these updates as a phase"
-            )
-    try:
-        parse_phases(optim.phases, optim.schedule_steps or config.train.steps)
-    except ValueError as fault:
-        faults.append(f"optim.phases: {fault}")
     return faults
 
 
@@ -247,68 +222,6 @@ def _document_faults(config: Sections) -> list[str]:
     return [
         f"data.document: expected auto for data.pipeline={data.pipeline}, got {data.document}; only "
         "data.pipeline=text has it"
-    ]
-
-
-def pair_faults(config: Sections) -> list[str]:
-    """Return the broken rules of a loss on pairs, whose sequences 2i and 2i + 1 are in one logical shard."""
-    loss, train, faults = config.loss, config.train, pair_field_faults(config)
-    if not loss.of_pairs:
-        return faults
-    why = f"loss.kind={loss.kind}"
-    if config.data.pipeline != "chat":
-        faults.append(f"data.pipeline: expected chat for {why}, got {config.data.pipeline}")
-    if loss.kind == "dpo" and not config.start.load_parameters_path:
-        faults.append("start.load_parameters_path: expected the reference of loss.kind=dpo, got none")
-    shards = train.shard_count()
-    if train.batch_size % (2 * shards):
-        remedy = "set train.logical_shards to a power of two of at most train.batch_size / 2"
-        faults.append(
-            f"train.batch_size: expected whole pairs in each of {shards} logical shards for {why}, got "
-            f"{train.batch_size} sequences; {'set an even number' if train.batch_size % 2 else remedy}"
-        )
-    if config.eval.batch_size % 2:
-        faults.append(f"eval.batch_size: expected whole pairs for {why}, got {config.eval.batch_size}")
-    return faults
-
-
-def pair_field_faults(config: Sections) -> list[str]:
-    """Return the broken rules of a loss on pairs that concern neither the pipeline nor the batch."""
-    loss, faults = config.loss, list[str]()
-    why = f"loss.kind={loss.kind}"
-    if loss.kind != "orpo" and loss.nll != "all":
-        faults.append(f"loss.nll: expected all for {why}, got {loss.nll}; only loss.kind=orpo has it")
-    if not loss.of_pairs:
-        return faults
-    if config.data.loss_on == "all":
-        faults.append(f"data.loss_on: expected assistant or last for {why}, got all")
-    if loss.normalize != "valid":
-        faults.append(f"loss.normalize: expected valid, the mean over pairs, for {why}, got {loss.normalize}")
-    if loss.teacher:
-        faults.append(
-            f"loss.teacher: expected no teacher for {why}, got {loss.teacher}; leave one of the two out"
-        )
-    most = 0.5 if loss.kind == "dpo" else 0
-    if loss.label_smoothing > most:
-        allowed = "at most 0.5" if most else "0"
-        faults.append(f"loss.label_smoothing: expected {allowed} for {why}, got {loss.label_smoothing:g}")
-    if loss.z:
-        faults.append(f"loss.z: expected 0 for {why}, got {loss.z:g}; only loss.kind=tokens has a z-loss")
-    if loss.kind == "dpo" and not loss.beta:
-        faults.append(f"loss.beta: expected more than 0 for {why}, got 0, with which every gradient is 0")
-    if config.mesh.any_world:
-        faults.append(f"mesh.any_world: expected false for {why}, so that each rank has whole pairs")
-    return faults
-
-
-def _regularizer_faults(loss: LossConfig) -> list[str]:
-    """Return the faults of label smoothing and the z-loss with a teacher, whose probabilities are soft targets."""
-    if not (loss.teacher and loss.is_regularized):
-        return []
-    return [
-        f"loss.{name}: expected 0 with loss.teacher, got {value:g}; leave one of the two out"
-        for name, value in (("label_smoothing", loss.label_smoothing), ("z", loss.z))
-        if value
     ]
 
 

@@ -22,7 +22,8 @@ from mudd_core.config import (
     typed_names,
 )
 from mudd_core.config.fields import replace_path
-from mudd_core.config.rules import pair_field_faults, tune_faults
+from mudd_core.config.loss_rules import pair_field_faults
+from mudd_core.config.rules import tune_faults
 from mudd_core.config.schema import LOSSES
 from mudd_core.data.chat.conversations import require_records
 from mudd_core.data.chat.renderer import require_jinja2
