@@ -55,6 +55,12 @@ def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return HFLM(pretrained=str(folder), device="cpu", dtype="float32", batch_size=4), mc.lm_eval.Model(folder)
 
 
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a small llama."""
+    return write_model(tmp_path_factory.mktemp("llama"), "llama")
+
+
 def test_log_likelihoods_and_greedy_flags_equal_hf(both: tuple[Any, Any]) -> None:
     theirs, ours = both
     asked = instances("loglikelihood", choices())
@@ -194,16 +200,14 @@ def test_the_harness_finds_the_class_and_the_tasks(
     ],
 )
 def test_mistakes_end_with_a_message(
-    both: tuple[Any, Any],
+    llama: Path,
     words: tuple[str, ...],
     message: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    if both[0].config.model_type != "llama":
-        pytest.skip("one folder is enough")
     offline(monkeypatch)
-    monkeypatch.chdir(both[0].pretrained)
+    monkeypatch.chdir(llama)
     Path("hub").mkdir(exist_ok=True)
     Path("hub/task.yaml").write_text(HUB_TASK)
     assert main(["evaluate", ".", *words]) == 2
