@@ -62,7 +62,7 @@ def plain(one):
     if one is None or isinstance(one, (bool, int, float, str)):
         return one
     return {name: plain(getattr(one, name)) for name in dir(one) if not name.startswith("_")}
-names = ("op_specs", "optimizer_specs", "roles", "schedules", "warmups")
+names = ("op_specs", "optimizer_specs", "roles", "schedules", "phases_of_schedules", "warmups")
 print(json.dumps([[name, plain(getattr(core, name)())] for name in names]))
 """
 BASES = ("ParamStore",)  # classes of _core that a class of the package derives from
