@@ -53,6 +53,9 @@ NAMES = (
     "gguf_sentencepiece",
     "adapter",
 )
+# Targets that build the graph of a model, which the fuzzed modules lack: they run with the installed modules, without
+# sanitizers. The target `weights` reads their files with sanitizers.
+WITH_GRAPH = ("adapter",)
 # Prints the tables that the package reads at import. The fuzzed modules lack them, because they compile no op.
 TABLES = """
 import json, mudd_core._core as core
@@ -186,7 +189,8 @@ class Session:
 def run_here(name: str, seed: int, seconds: float, folder: Path, files: list[str]) -> int:
     """Fuzz one target in this process."""
     sys.path.insert(0, str(PACKAGE))
-    if modules := os.environ.get("MUDD_FUZZ_MODULES"):
+    modules = os.environ.get("MUDD_FUZZ_MODULES")
+    if modules and name not in WITH_GRAPH:
         take_modules(modules)
     session = Session(name, seed, folder)
     try:
@@ -205,7 +209,8 @@ def run_apart(name: str, args: argparse.Namespace) -> bool:
     base = "/dev/shm" if os.path.isdir("/dev/shm") else None
     folder = Path(tempfile.mkdtemp(prefix="fuzz-", dir=base))
     words = [sys.executable, __file__, "--inside", str(folder), "--target", name, "--seed", str(args.seed)]
-    env = {**os.environ, "LD_PRELOAD": os.environ.get("MUDD_FUZZ_PRELOAD", "")}
+    preload = "" if name in WITH_GRAPH else os.environ.get("MUDD_FUZZ_PRELOAD", "")
+    env = {**os.environ, "LD_PRELOAD": preload}
     words += ["--seconds", str(args.seconds)]
     status = subprocess.run([*words, *args.files], env=env).returncode
     if status != 0:
