@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from mudd_core.config.families.experts import ExpertFields
 from mudd_core.config.families.family import FAMILIES
 from mudd_core.config.families.model_config import ModelConfig
+from mudd_core.config.families.tokenformer import SLOT_FIELDS
 
 _NO_RULE = "muP has no rule here for"
 # Why a family has no muP rates, in messages about optim.rule and model.d_base.
@@ -76,21 +77,7 @@ FEATURES = (
     ),
     Feature(
         "slots",
-        frozenset(
-            [
-                "slot_num",
-                "proj_slot_num",
-                "ffn_slot_num",
-                "normalize_type",
-                "gelu",
-                "slot_eps",
-                "zoom_dim",
-                "qkv_scale_factor",
-                "proj_scale_factor",
-                "ffn_scale_factor",
-                "keep_scores",
-            ]
-        ),
+        frozenset(SLOT_FIELDS),
         {
             "mup": f"{_NO_RULE} slots; use model.family=tokenformer",
             "": "its projections are matrices; use model.family=tokenformer",

@@ -10,8 +10,8 @@ from mudd_core.config.fields import opt, with_defaults
 SLOT_NORMS = ("l2_norm_gelu", "gelu_l2_norm", "l2_norm", "softmax", "gelu", "gelu_layer_norm")
 # The epsilon of each normalization in the JAX program (docs/maths/tokenformer.md, 1.2).
 _EPS = {"l2_norm_gelu": 1e-5, "gelu_layer_norm": 1e-6}
-# The fields that the other kind of block does not use.
-_OF_SLOTS = (
+# The fields of slots, which no other family has.
+SLOT_FIELDS = (
     "slot_num",
     "proj_slot_num",
     "ffn_slot_num",
@@ -22,11 +22,10 @@ _OF_SLOTS = (
     "qkv_scale_factor",
     "proj_scale_factor",
     "ffn_scale_factor",
-    "qkv_bias",
-    "proj_bias",
-    "ffn_bias",
     "keep_scores",
 )
+# The fields that the other kind of block does not use.
+_OF_SLOTS = (*SLOT_FIELDS, "qkv_bias", "proj_bias", "ffn_bias")
 _OF_DENSE = ("d_ff", "mlp_activation")
 
 
