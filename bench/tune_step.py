@@ -21,7 +21,7 @@ from rank_memory import memory_of
 from shapes import peak_rss_mib, usable_cores
 from tune_shapes import ALPHA, LR, RANK, TuneShape
 from turns import turns
-from workload import BETA, BETAS, CLIP, EPS, answers_batch, forget_peak, timing, tuning_batch
+from workload import BETA, BETAS, CLIP, EPS, answers_batch, forget_peak, tuning_batch, tuning_row
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
 BASE, ADAPTER, IMPORTED, BEGUN = "base", "adapter", "imported", "begun"
@@ -153,14 +153,10 @@ def measure(s: TuneShape, a: argparse.Namespace) -> dict[str, Any]:
         save_adapters(model, a.save)
     return {
         "name": f"mudd_core {a.method}{', dpo' if a.pairs else ''}",
-        **timing(s, seconds, a.warmup),
-        "seconds": seconds[a.warmup :],
-        "loaded_mib": loaded,
-        "pss_mib": most["pss"],
+        **tuning_row(s, seconds, a.warmup, losses, loaded, most["pss"]),
         "anonymous_mib": anonymous,
         "isa": str(mc.isa()),
         "threads": a.threads,
-        "losses": losses,
         "memory": engine.memory_report(),
     }
 

@@ -152,3 +152,16 @@ def timing(s: Rows, seconds: list[float], warmup: int) -> dict[str, Any]:
         "spread": spread(timed),
         "peak_rss_mib": peak_rss_mib(),
     }
+
+
+def tuning_row(
+    s: Rows, seconds: list[float], warmup: int, losses: list[float], loaded: float, pss: float
+) -> dict[str, Any]:
+    """Return what every program of bench_tune.py measures. loaded, pss: MiB after loading, and at most in a step."""
+    return {
+        **timing(s, seconds, warmup),
+        "seconds": seconds[warmup:],
+        "loaded_mib": loaded,
+        "pss_mib": pss,
+        "losses": losses,
+    }

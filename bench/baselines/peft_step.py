@@ -28,7 +28,7 @@ from rank_memory import memory_of
 from shapes import peak_rss_mib
 from tune_shapes import ALPHA, LR, RANK, TuneShape
 from turns import turns
-from workload import BETAS, CLIP, EPS, forget_peak, timing, tuning_batch
+from workload import BETAS, CLIP, EPS, forget_peak, tuning_batch, tuning_row
 
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 IGNORED = -100
@@ -80,13 +80,9 @@ def measure(s: TuneShape, a: argparse.Namespace) -> dict[str, Any]:
         np.savez(a.save, **{name: value.detach().numpy() for name, value in weights.items()})
     return {
         "name": f"peft {peft.__version__} {a.mode}",
-        **timing(s, seconds, a.warmup),
-        "seconds": seconds[a.warmup :],
-        "loaded_mib": loaded,
-        "pss_mib": most["pss"],
+        **tuning_row(s, seconds, a.warmup, losses, loaded, most["pss"]),
         "isa": torch.backends.cpu.get_cpu_capability(),
         "threads": torch.get_num_threads(),
-        "losses": losses,
         "versions": f"transformers {transformers.__version__}, torch {torch.__version__}",
     }
 

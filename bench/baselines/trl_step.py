@@ -33,7 +33,7 @@ from rank_memory import memory_of
 from shapes import peak_rss_mib
 from tune_shapes import ALPHA, LR, RANK, TuneShape
 from turns import turns
-from workload import BETA, BETAS, CLIP, EPS, answers_batch, forget_peak, timing
+from workload import BETA, BETAS, CLIP, EPS, answers_batch, forget_peak, tuning_row
 
 
 def make_trainer(s: TuneShape, a: argparse.Namespace, out: str) -> Any:
@@ -123,13 +123,9 @@ def measure(s: TuneShape, a: argparse.Namespace, out: str) -> dict[str, Any]:
         np.savez(a.save, **{name: p.detach().numpy() for name, p in weights.items()})
     return {
         "name": f"trl {trl.__version__} ({'defaults' if a.mode == 'trl' else 'layers, reference known'})",
-        **timing(s, seconds, a.warmup),
-        "seconds": seconds[a.warmup :],
-        "loaded_mib": loaded,
-        "pss_mib": most["pss"],
+        **tuning_row(s, seconds, a.warmup, losses, loaded, most["pss"]),
         "isa": torch.backends.cpu.get_cpu_capability(),
         "threads": torch.get_num_threads(),
-        "losses": losses,
         "versions": f"transformers {transformers.__version__}, torch {torch.__version__}, peft {peft.__version__}",
     }
 
