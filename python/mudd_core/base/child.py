@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-_TICK = 0.2  # seconds between checks for a stop
+_TICK = 200  # milliseconds between checks for a stop
 _CALL = "import sys; sys.path[:] = sys.argv[1:]; from {} import main; main()"
 
 
@@ -73,7 +73,10 @@ class Child:
 
     def wait_for_output(self, check: Callable[[], None]) -> None:
         """Return when there is output or end of file. check: called five times a second; its error ends the wait."""
-        while not select.select([self.output], [], [], _TICK)[0]:
+        # select.select() refuses descriptors of 1024 and above.
+        waiting = select.poll()
+        waiting.register(self.output, select.POLLIN)
+        while not waiting.poll(_TICK):
             check()
 
     def all_output(self, data: bytes, seconds: float) -> tuple[bytes, bytes]:
