@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import os
 from pathlib import Path
 
 import numpy as np
@@ -126,3 +128,17 @@ def test_an_edit_in_the_middle_of_feature_rows_does_not_go_unnoticed(tmp_path: P
     assert prepare(config, fingerprint=made.fingerprint).documents == made.documents
     write(5)
     assert prepare(config).fingerprint == made.fingerprint
+
+
+def test_data_that_are_dropped_close_their_files(tmp_path: Path) -> None:
+    """A notebook that trains again and again keeps no descriptors."""
+    for name in ("train-0-of-1", "validation-0-of-1"):
+        write_feature_rows(tmp_path / "d" / name, 8)
+    config = config_of("features", tmp_path / "d", "data.eval_match=validation")
+    prepare(config).rows("train", RowShape(LENGTH, BATCH, 0)).arrays(0, 1)
+    gc.collect()
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        prepare(config).rows("train", RowShape(LENGTH, BATCH, 0)).arrays(0, 1)
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) == before

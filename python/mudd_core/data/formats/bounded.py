@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import weakref
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
@@ -61,6 +62,8 @@ class BoundedFile:
             if reads_again:
                 raise
             raise UserError(f"[data.path] cannot read {path}: {error.strerror}") from None
+        # Runs keep their files open and drop them; an integer descriptor does not close itself.
+        self._close = weakref.finalize(self, os.close, self._file)
         self.size = os.fstat(self._file).st_size
 
     def read(self, offset: int, count: int, what: str) -> bytes:
@@ -83,9 +86,8 @@ class BoundedFile:
 
     def close(self) -> None:
         """Close the file; a second call does nothing."""
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+        self._close()
+        self._file = -1
 
     def __enter__(self) -> BoundedFile:
         return self
