@@ -111,7 +111,7 @@ def with_reference(model: Any, batch: dict[str, Any]) -> dict[str, Any]:
     from mudd_core.data.pipelines.pair_rows import thirds
 
     rule = model.pairs
-    model.pairs = LossConfig(kind="orpo")  # the same log-probabilities, without a reference
+    model.pairs = LossConfig(kind="orpo", nll="answer")  # the same log-probabilities, without a reference
     planned = model.plan("evaluate", *batch["inputs"].shape)
     planned.fill(batch)
     planned.executor.run()
