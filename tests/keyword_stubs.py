@@ -20,6 +20,7 @@ from mudd_core.config.keywords import keyword
 from mudd_core.config.own_optimizers import KEY as OPTIMIZER
 from mudd_core.config.schema import Sections
 from mudd_core.programs.load import load_config
+from mudd_core.tools.teach.python import teach
 
 PACKAGE = Path(__file__).resolve().parents[1] / "python" / "mudd_core"
 _OPEN = (FAMILY, OPTIMIZER)  # which accept FILE.py:NAME besides their choices
@@ -89,9 +90,32 @@ STUBS = (
             "workdir: str | Path",
             "*",
             "adapter: str | Path | None = None",
+            'loss: str = "tokens"',
             "progress: bool = True",
         ),
         "Tuned",
+        models=False,
+    ),
+    Stub(
+        "tools/teach/python.pyi",
+        teach,
+        (
+            "import os",
+            "from pathlib import Path",
+            "from typing import Literal",
+            "",
+            "from mudd_core.run.opened.run import Run",
+            "from mudd_core.tools.teach.written import Teacher",
+        ),
+        (
+            "base: str | Path | Run",
+            "data: str | Path",
+            "to: str | Path",
+            "*",
+            "top: int = ...",
+            "progress: bool = True",
+        ),
+        "Teacher",
         models=False,
     ),
     Stub(

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from mudd_core.run.loop.trainer import Trainer as Trainer
     from mudd_core.tools.compare.comparison import compare as compare
     from mudd_core.tools.export_weights.exported import export as export
+    from mudd_core.tools.teach.python import teach as teach
 
 __version__ = "0.1.0"
 
@@ -115,6 +116,7 @@ _HOME = {
     "register_family": "config.families",
     "register_optimizer": "config.own_optimizers",
     "set_num_threads": "_core",
+    "teach": "tools.teach.python",
     "tune": "cli.tune.python",
 }
 _MODULES = ("data", "interop", "lm_eval", "nn", "ops")

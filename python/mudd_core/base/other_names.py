@@ -4,6 +4,7 @@ from __future__ import annotations
 
 _CPU = "mudd_core computes on the CPU; leave this call out"
 _TUNE = 'type mc.tune("folder", "chat.jsonl", "runs/mine")'
+_TEACH = 'type mc.teach("folder", "chat.jsonl", "teacher.h5")'
 _TUNE_RUN = 'type mc.tune(run, "chat.jsonl", "runs/mine")'
 _SAME = "training and evaluation need no switch; leave this call out"
 
@@ -257,6 +258,10 @@ ARGUMENTS: dict[str, dict[str, str]] = {
         "checkpoint": "type load_run(path, step=100)",
         "device": _CPU,
         "trust_remote_code": "type load_run(path, trust_code=True)",
+    },
+    "teach": {
+        **dict.fromkeys(("dataset", "dataset_path", "model", "out", "output", "teacher", "workdir"), _TEACH),
+        **dict.fromkeys(("k", "top_k"), "type mc.teach(base, data, to, top=64)"),
     },
     "tune": {
         **dict.fromkeys(("dataset", "dataset_path", "train_data", "train_dataset", "train_file"), _TUNE),

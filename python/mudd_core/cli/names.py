@@ -20,7 +20,10 @@ TOOLS: dict[str, tuple[str, str]] = {
         "mudd_core.cli.tune.command",
         "fine-tune a Hugging Face model on conversations; also: teach",
     ),
-    "teach": ("mudd_core.tools.teach", "write a teacher's likeliest tokens, from which tune and train learn"),
+    "teach": (
+        "mudd_core.tools.teach.command",
+        "write a teacher's likeliest tokens, from which tune and train learn",
+    ),
     "evaluate": (
         "mudd_core.tools.evaluate.command",
         "evaluate a run or folder on tasks of lm-evaluation-harness",

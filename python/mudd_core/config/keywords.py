@@ -11,8 +11,8 @@ from mudd_core.base.errors import UserError
 from mudd_core.config.families.family import KEY as FAMILY
 from mudd_core.config.fields import FieldInfo
 from mudd_core.config.overrides import AnyConfig, field_path
-from mudd_core.config.replaced import Changes, Value, with_changes
-from mudd_core.config.schema import fields_of_all
+from mudd_core.config.replaced import Changes, Value, override, plain_values, with_changes
+from mudd_core.config.schema import Sections, fields_of_all
 from mudd_core.config.suggest import foreign_name, nearest, nearest_field
 
 P = ParamSpec("P")
@@ -101,6 +101,14 @@ def changes_of(place: str, fields: Mapping[str, Value]) -> Changes:
         return found
     model = {path.removeprefix("model."): found.pop(path) for path in [*found] if path.startswith("model.")}
     return {**found, "model": model}
+
+
+def override_words(place: str, fields: Mapping[str, Value]) -> list[str]:
+    """Return the fields as overrides of a command whose base decides the model. Raise UserError for fields of it."""
+    if wrong := [name for name in fields if name.startswith(_MODEL)]:
+        raise UserError(f"[{place}] {wrong[0]}: the base decides the model; leave its fields out")
+    values = plain_values(Sections(), changes_of(place, fields))
+    return [override(path, value) for path, value in values.items()]
 
 
 def _hint(name: str, infos: Sequence[FieldInfo]) -> str:

@@ -20,7 +20,7 @@ from mudd_core.data.pipelines import RowShape, prepare
 from mudd_core.data.pipelines.taught import taught
 from mudd_core.data.pipelines.text import TextData
 from mudd_core.run.loop import signals
-from mudd_core.tools import teach as command
+from mudd_core.tools.teach import reading
 from tune_folders import write_given
 
 FIELDS = (
@@ -169,7 +169,7 @@ def test_a_failed_or_stopped_teach_leaves_no_file(
     given: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     before = sorted(path.name for path in given.iterdir())
-    real, calls = command.likeliest, []
+    real, calls = reading.likeliest, []
 
     def stops(*arguments: Any) -> Any:
         calls.append(1)
@@ -177,11 +177,11 @@ def test_a_failed_or_stopped_teach_leaves_no_file(
             signals.request("a test")
         return real(*arguments)
 
-    monkeypatch.setattr(command, "likeliest", stops)
+    monkeypatch.setattr(reading, "likeliest", stops)
     assert teach(given, "new.h5") == 75
     assert "no file was written" in capfd.readouterr().err
     monkeypatch.setattr(
-        command, "likeliest", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device"))
+        reading, "likeliest", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device"))
     )
     assert teach(given, "new.h5") == 74
     assert sorted(path.name for path in given.iterdir()) == before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 
 import pytest
@@ -61,3 +62,11 @@ def test_wrong_keywords_are_explained(fields: dict[str, object], says: str) -> N
 def test_the_stubs_are_current() -> None:
     for path, text in keyword_stubs.files().items():
         assert path.read_text(encoding="utf-8") == text, f"{path} is old; type ./run docs"
+
+
+def test_the_stubs_have_all_arguments() -> None:
+    for stub in keyword_stubs.STUBS:
+        if not stub.inside:  # a stub with another overload has only a part of the arguments
+            found = inspect.signature(inspect.unwrap(stub.function)).parameters.values()
+            own = [one.name for one in found if one.kind is not one.VAR_KEYWORD and one.default is not ...]
+            assert [line.partition(":")[0] for line in stub.head if line != "*"] == own, stub.file

@@ -11,7 +11,7 @@ import torch
 import mudd_core as mc
 from mudd_core.data.rows import TEACHER_PARTS
 from mudd_core.engine.teaching import Teaching
-from mudd_core.tools.teach import likeliest
+from mudd_core.tools.teach.reading import likeliest
 from small_models import CASES
 
 B, T, K, WEIGHT = 4, 12, 6, 0.7

@@ -13,6 +13,7 @@ def tune(
     workdir: str | Path,
     *,
     adapter: str | Path | None = None,
+    loss: str = "tokens",
     progress: bool = True,
     name: str | os.PathLike[str] = ...,
     data_path: str | os.PathLike[str] = ...,

@@ -16,9 +16,9 @@ from mudd_core.base.show.tables import html_table
 from mudd_core.cli.tune.before_after import Answer, Answers, HeldOut, answers_of, held_out, losses_text
 from mudd_core.cli.tune.fields import loss_word
 from mudd_core.cli.tune.start import Asked, started
-from mudd_core.config import Config, load_config
-from mudd_core.config.keywords import changes_of
-from mudd_core.config.replaced import Value, override, plain_values
+from mudd_core.config import load_config
+from mudd_core.config.keywords import override_words
+from mudd_core.config.replaced import Value
 from mudd_core.interop.load_run import load_run
 from mudd_core.run.loop.trainer import Trainer
 from mudd_core.run.opened.run import Run, folder_named_by
@@ -82,7 +82,10 @@ def tuned(
             path_text("tune", "data", data),
             run,
             "" if adapter is None else path_text("tune", "adapter", adapter),
-            _words(fields) if loss == "tokens" else [loss_word(loss, "[tune] loss"), *_words(fields)],
+            [
+                *([] if loss == "tokens" else [loss_word(loss, "[tune] loss")]),
+                *override_words("tune", fields),
+            ],
         )
         with nullcontext() if progress else redirect_stdout(io.StringIO()), started(asked) as start:
             print("\n".join(start.lines), flush=True)
@@ -110,11 +113,3 @@ def _base(run: Run) -> str:
             'type mc.export(run, "FOLDER") and tune that folder'
         )
     return str(RunFolder.holding(named)[0].path)
-
-
-def _words(fields: Mapping[str, Value]) -> list[str]:
-    """Return the fields as overrides, which the run's model card repeats."""
-    if wrong := [name for name in fields if name.startswith("model_")]:
-        raise UserError(f"[tune] {wrong[0]}: the base decides the model; leave its fields out")
-    values = plain_values(Config(), changes_of("tune", fields))
-    return [override(path, value) for path, value in values.items()]
