@@ -117,18 +117,28 @@ def test_full_fine_tuning_and_bf16(capsys: pytest.CaptureFixture[str]) -> None:
     assert "computed" not in capsys.readouterr().out
 
 
-def test_a_kept_reference_of_another_base_is_computed_again(capsys: pytest.CaptureFixture[str]) -> None:
-    fields = {**FIELDS, "train_steps": 4, "train_batch_size": 4, "train_logical_shards": 2}
-    mc.tune("base", "pairs.jsonl", "runs/other", loss="dpo", train_stop_at=2, **fields)  # type: ignore[arg-type]
+def test_a_kept_reference_that_is_unusable_is_computed_again(capsys: pytest.CaptureFixture[str]) -> None:
+    fields = {**FIELDS, "train_steps": 5, "train_batch_size": 4, "train_logical_shards": 2}
     file = Path("runs/other/reference.json")
+
+    def note_of(stop: int) -> str:
+        """Train to a step; return the note about the reference."""
+        mc.tune("base", "pairs.jsonl", "runs/other", loss="dpo", train_stop_at=stop, **fields)  # type: ignore[arg-type]
+        lines = "".join(capsys.readouterr()).splitlines()
+        return next((one for one in lines if f"computed {file.resolve()} again" in one), "")
+
+    assert note_of(2) == ""
     kept = json.loads(file.read_text())
     file.write_text("{")
-    mc.tune("base", "pairs.jsonl", "runs/other", loss="dpo", train_stop_at=3, **fields)  # type: ignore[arg-type]
-    assert f"computed {file.resolve()} again, because it is damaged" in "".join(capsys.readouterr())
+    assert "again, because it is damaged" in note_of(3)
+    file.unlink()
+    assert "again, because it was missing" in note_of(4)
     file.write_text(json.dumps({**kept, "base_sha256": "0" * 64, "log_probs": [0.0]}))
-    mc.tune("base", "pairs.jsonl", "runs/other", loss="dpo", **fields)  # type: ignore[arg-type]
-    assert "another base_sha256" in "".join(capsys.readouterr())
+    assert "again, because it has another base_sha256" in note_of(5)
     assert json.loads(file.read_text()) == kept
+    values = kept["log_probs"]
+    file.write_text(json.dumps({**kept, "log_probs": ["x", *values[1:]]}))
+    assert "again, because it is damaged" in note_of(5) and json.loads(file.read_text()) == kept
 
 
 MESSAGE = {"role": "user", "content": "say it"}

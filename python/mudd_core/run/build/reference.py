@@ -27,6 +27,7 @@ from mudd_core.run.build.grow import start_weights
 from mudd_core.run.build.start_source import Source, base_path, read_source
 from mudd_core.run.build.stored_types import stored_in
 from mudd_core.run.ranks.ranks import Ranks
+from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.json_files import write_json
 from mudd_core.run.store.run_folder import RunFolder
 
@@ -79,10 +80,16 @@ def _kept_or_computed(
         found = _computed(config, text, shape, source, folder)
     if file is not None:
         write_json(file, {**facts, _VALUES: found.tolist()})
-    changed = [name for name in facts if kept is not None and kept.get(name) != facts[name]]
-    why = f"has another {', '.join(changed)}" if kept else "is damaged"
-    note = f"computed {file} again, because it {why}" if changed else ""
-    return found, note
+    why = _why_again(kept, facts, folder)
+    return found, f"computed {file} again, because it {why}" if why else ""
+
+
+def _why_again(kept: JsonObject | None, facts: JsonObject, folder: RunFolder | None) -> str:
+    """Return why the kept values of a run cannot be used; empty for a run that has none yet."""
+    if kept is None:
+        return "was missing" if folder is not None and Checkpoints(folder).steps() else ""
+    changed = [name for name in facts if kept.get(name) != facts[name]]
+    return f"has another {', '.join(changed)}" if kept and changed else "is damaged"
 
 
 def _facts(config: Config, text: ChatData) -> JsonObject:
