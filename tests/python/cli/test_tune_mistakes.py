@@ -171,6 +171,20 @@ def test_a_mistake_is_named_with_its_way_out_and_leaves_no_run(
     assert not (here / "runs" / "mine" / "config.json").exists()
 
 
+def test_an_adapter_of_another_base_is_refused_before_the_import(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other_adapter(here)
+    assert tune("--adapter=other") == 2
+    shown = capsys.readouterr()
+    assert "16 inputs, got one with 99" in shown.err and "importing" not in shown.out
+    assert not (here / "runs").exists()
+    file = here / "other" / "adapter_model.safetensors"
+    file.write_bytes(file.read_bytes()[:50])
+    assert tune("--adapter=other") == 65
+    assert "importing" not in capsys.readouterr().out and not (here / "runs").exists()
+
+
 def test_a_command_that_is_mended_starts(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     CASES["no template"][0](here)
     for words in ((), ("data.template=no.jinja",), ("data.template=chatml", "lora.targets=q_proj")):

@@ -17,6 +17,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.members import object_in
 from mudd_core.base.paths import IMPORTED, local
 from mudd_core.checkpoint.weights_folder import write_folder
+from mudd_core.cli.tune.fields import ADAPTER
 from mudd_core.config import Config, LoraConfig, ModelConfig
 from mudd_core.config.fields import replace_path
 from mudd_core.data.tokenizers.files import has_vocabulary
@@ -41,7 +42,6 @@ from mudd_core.run.store.run_folder import (
 from mudd_core.run.store.tune_arguments import TuneArguments
 from mudd_core.tools.import_weights import command as import_command
 
-ADAPTER = "[tune] --adapter"
 # Entries of a folder that an import creates, whether it is finished or not.
 _OF_IMPORT = {
     *OWN_NAMES,

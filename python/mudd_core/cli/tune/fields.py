@@ -31,11 +31,13 @@ from mudd_core.data.chat.templates import find_template
 from mudd_core.data.sources.splits import sources_of
 from mudd_core.engine.lora import adapted_names
 from mudd_core.interop.hf_settings import model_config
+from mudd_core.interop.peft_folder import read_adapter, require_adapter
 from mudd_core.run.build.rows import teacher_file
 from mudd_core.run.store.json_files import read_saved_config
 from mudd_core.run.store.run_folder import CONFIG, RunFolder
 
 _BASE = "[tune] --base"
+ADAPTER = "[tune] --adapter"
 
 
 def loss_word(kind: str, argument: str) -> str:
@@ -65,10 +67,25 @@ def require_fields(words: Sequence[str], base: str) -> Config | None:
     check_fields(config, typed_names(overrides), lambda one: tune_faults(one) + pair_field_faults(one))
     teacher_file(config)  # raises UserError for another file
     if config.tune.method == "lora":
-        # The saved model of a run leaves these sizes to its data; they decide no name.
-        sized = replace(model, vocab_size=model.vocab_size or 1, max_seq_len=model.max_seq_len or 1)
-        adapted_names(sized, config.lora.targets)
+        adapted_names(_sized(model), config.lora.targets)
     return config
+
+
+def require_adapter_of(config: Config | None, adapter: str) -> None:
+    """Raise UserError or FormatError if a folder of PEFT has no usable adapters, or adapters of another base.
+
+    config: the result of require_fields.
+    """
+    folder = local(adapter, ADAPTER)
+    if config is None:
+        require_adapter(folder, ADAPTER)
+    else:
+        read_adapter(folder, _sized(config.model), ADAPTER)
+
+
+def _sized(model: ModelConfig) -> ModelConfig:
+    """Return the model with sizes that the saved model of a run leaves to its data; they decide no adapted layer."""
+    return replace(model, vocab_size=model.vocab_size or 1, max_seq_len=model.max_seq_len or 1)
 
 
 def require_template(config: Config, base: str) -> None:

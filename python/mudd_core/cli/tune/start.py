@@ -9,10 +9,8 @@ from pathlib import Path
 
 from mudd_core import _core
 from mudd_core.base.errors import FormatError, SaveError, UserError, write_reason
-from mudd_core.base.paths import local
 from mudd_core.base.storage import is_url
 from mudd_core.cli.tune.base import (
-    ADAPTER,
     Base,
     adapter_of,
     base_of,
@@ -21,14 +19,13 @@ from mudd_core.cli.tune.base import (
     require_same_adapter,
     require_same_base,
 )
-from mudd_core.cli.tune.fields import require_data, require_fields, require_template
+from mudd_core.cli.tune.fields import require_adapter_of, require_data, require_fields, require_template
 from mudd_core.cli.tune.recipe import recipe_of
 from mudd_core.config import Config, load_config
 from mudd_core.config.saved import to_json
 from mudd_core.data.sources.access import local_root
 from mudd_core.data.sources.notes import are_changed
 from mudd_core.data.sources.splits import sources_of
-from mudd_core.interop.peft_folder import require_adapter
 from mudd_core.run.records.facts import data_fingerprint
 from mudd_core.run.store.folder_lock import FolderLock
 from mudd_core.run.store.holders import claimed
@@ -74,7 +71,7 @@ def started(asked: Asked) -> Iterator[Start]:
         config = require_fields(asked.fields, asked.base)
         require_data(asked.data)
         if asked.adapter:
-            require_adapter(local(asked.adapter, ADAPTER), ADAPTER)
+            require_adapter_of(config, asked.adapter)
         if config is not None:
             require_template(config, asked.base)
     if named := [word for word in asked.fields if _METRICS_FILE in word]:
