@@ -12,7 +12,7 @@ from mudd_core import _core, ops
 from mudd_core.base.errors import UserError
 from mudd_core.base.types import Float32
 from mudd_core.checkpoint.stored import AnyTensor, StoredTensor, float32_of, made_tensor
-from mudd_core.config import LoraConfig, ModelConfig
+from mudd_core.config import LoraConfig, ModelConfig, mixture_of
 from mudd_core.config.tune import ALL
 from mudd_core.graph.parameters import Adapters, Store
 from mudd_core.graph.recording import Recorder, running
@@ -21,6 +21,8 @@ from mudd_core.models import Batch, model_function
 TRAINED = ("lora_a", "lora_b")
 _INITIAL = ("lora_a0", "lora_b0")
 _OWN = (*TRAINED, *_INITIAL)
+# Without `_proj`: the stacks of transformers 5 (gate_up_proj), and the layers of each expert before.
+_EXPERTS_IN_PEFT = ("gate_up", "gate", "up", "down", "w1", "w2", "w3")
 
 
 def is_adapter(name: str) -> bool:
@@ -54,7 +56,7 @@ def adapted_names(config: ModelConfig, targets: str) -> list[str]:
             raise UserError(
                 f"[config] lora.targets: expected all or linear layers of the model, got '{word}'; "
                 f"the model has {', '.join(known)}, with full names such as "
-                f"{names[0]}{_of_experts(recorder.store, word)}"
+                f"{names[0]}{_of_experts(config, recorder.store, word)}"
             )
     return [name for name in names if any(_targets(word, name) for word in asked)]
 
@@ -63,11 +65,15 @@ def _targets(word: str, name: str) -> bool:
     return word == ALL or word == name.rpartition(".")[2] or fnmatchcase(name, word)
 
 
-def _of_experts(store: _core.ParamStore, word: str) -> str:
-    """Return the message about a target that is a stack of experts, which cannot have an adapter."""
-    stacks = [name for name in store.names() if len(store.describe(name)["shape"]) == 3]
-    found = any(_targets(word, name.removesuffix(".w")) for name in stacks)
-    return "; experts have no adapters and stay frozen" if found else ""
+def _of_experts(config: ModelConfig, store: _core.ParamStore, word: str) -> str:
+    """Return the message about a target that is a stack of experts, here or in PEFT, which cannot have an adapter."""
+    if mixture_of(config) is None:
+        return ""
+    stacks = [name.removesuffix(".w") for name in store.names() if len(store.describe(name)["shape"]) == 3]
+    last = word.rpartition(".")[2].removesuffix("_proj")
+    if not (any(_targets(word, name) for name in stacks) or "expert" in word or last in _EXPERTS_IN_PEFT):
+        return ""
+    return "; experts have no adapters and stay frozen, because a layer's experts are one op: leave the target out"
 
 
 def trained_of(names: Sequence[str]) -> list[str]:

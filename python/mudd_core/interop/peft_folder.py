@@ -46,7 +46,9 @@ _FIXED: Mapping[str, tuple[Json, ...]] = {
 }
 _ADVICE = {
     "init_lora_weights": "; save_pretrained(FOLDER, path_initial_model_for_weight_conversion=INITIAL) of PEFT writes "
-    "adapters of the base as it was"
+    "adapters of the base as it was",
+    "target_parameters": "; stacks of experts and routers have no adapters here: merge them in PEFT (merge_and_unload) "
+    "and give that folder as --base",
 }
 
 

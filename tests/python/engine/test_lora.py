@@ -218,6 +218,10 @@ def test_targets_are_names_parts_of_names_or_patterns() -> None:
             r"lora.targets: .*'q_proj'; the model has q, k, v, o, gate, up, down, with full names such as",
         ),
         ("mixtral", "gate", "experts have no adapters"),
+        ("mixtral", "q,down_proj", "'down_proj'; .*experts have no adapters and stay frozen, because"),
+        ("mixtral", "mlp.experts.gate_up_proj", "experts have no adapters"),
+        ("mixtral", "block_sparse_moe.experts.0.w1", "experts have no adapters"),
+        ("mixtral", "q_proj", r"blocks\.0\.attn\.q$"),
         ("tokenformer", "all", "this tokenformer model has none"),
     ],
 )

@@ -16,6 +16,7 @@ from mudd_core.config import (
     StartConfig,
     apply_overrides,
     check_config,
+    mixture_of,
     split_words,
     typed_names,
 )
@@ -109,6 +110,8 @@ def _choose_method(recipe: Recipe) -> None:
         "tune.method", "lora", "adapters with frozen weights: little memory, the base stays as it is"
     )
     kind = "lora" if recipe.config.tune.method == "lora" else "full"
+    if kind == "lora" and mixture_of(recipe.config.model) is not None:
+        recipe.lines.append(f"  {'':<32} experts and routers have no adapters and stay frozen")
     if recipe.config.loss.of_pairs:
         recipe.choose("optim.lr", _PAIR_RATES[kind], _WHY_PAIR_RATE)
     else:
