@@ -179,6 +179,8 @@ def _choose_rows(recipe: Recipe, ranks: int) -> None:
     at_once = max(2 if found.of_pairs else 1, _TOKENS_AT_ONCE // train.seq_len)
     if train.batch_size > at_once and MICRO_BATCH_SIZE not in recipe.config.bound_fields:
         recipe.choose(MICRO_BATCH_SIZE, at_once, "less memory, the same bits")
+    if found.of_pairs and train.precision == "fp32":  # in bf16 it would also pack each matrix twice a step
+        recipe.choose("train.recompute", True, "less memory, the same bits and speed")
 
 
 def _data_line(found: ChatData, counted: float) -> str:
