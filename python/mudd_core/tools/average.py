@@ -6,6 +6,7 @@ by their number, and rounded to fp32 once. Optimizer state and counters are copi
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import shutil
@@ -16,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from mudd_core.base.errors import FormatError, UserError, write_error
-from mudd_core.base.paths import local
+from mudd_core.base.paths import IMPORTED, local
 from mudd_core.base.surroundings import typed_program
 from mudd_core.base.types import Array
 from mudd_core.checkpoint import Checkpoint, is_weight, load_step, save, whole_parts
@@ -28,12 +29,13 @@ from mudd_core.engine.state import AVERAGED, average_name
 from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.json_files import read_facts, read_saved_config, run_id_of, write_config, write_facts
 from mudd_core.run.store.own_code import TRUST
-from mudd_core.run.store.run_folder import RunFolder
+from mudd_core.run.store.run_folder import ADAPTER, BASE, LEASE, LOCK, RunFolder
 from mudd_core.run.store.saved_run import named_run
 
 _BLOCK = 1 << 20  # elements that are added at a time
 _COPIED = (".json", ".model", ".txt", ".py", ".jinja")  # files of tokenizers and of the user's code
-_LOGS = ("summary.json", "log.txt", "remote.json", "tune.json", "reference.json")
+_WEIGHTS, _LOCKS = ".safetensors", shutil.ignore_patterns(LOCK, LEASE)
+_LOGS = ("summary.json", "log.txt", "remote.json", "reference.json")
 
 
 def main(words: Sequence[str]) -> int:
@@ -98,8 +100,7 @@ def _write(folder: RunFolder, target: Path, found: Sequence[Checkpoint], run_id:
         for file in sorted(folder.path.iterdir()):
             if file.is_file() and file.suffix in _COPIED and file.name not in _LOGS:
                 shutil.copyfile(file, part.path / file.name)
-        if folder.imported_folder.is_dir():
-            shutil.copytree(folder.imported_folder, part.imported_folder)
+        _copy_folders(folder, part)
         write_config(part, config)
         write_facts(part, read_facts(folder))
         state = {**newest.state, "anchor": newest.step}
@@ -112,6 +113,23 @@ def _write(folder: RunFolder, target: Path, found: Sequence[Checkpoint], run_id:
         raise write_error(target, error) from error
     finally:
         shutil.rmtree(part.path, ignore_errors=True)
+
+
+def _copy_folders(folder: RunFolder, part: RunFolder) -> None:
+    """Copy the imported files, the imported base and the initial adapters of a run, if it has them."""
+    ours, theirs = part.path, folder.path
+    for name in (IMPORTED, BASE, ADAPTER):
+        if (theirs / name).is_dir():
+            shutil.copytree(theirs / name, ours / name, copy_function=_linked, ignore=_LOCKS)
+
+
+def _linked(source: str, target: str) -> None:
+    """Link a file of weights, which nothing changes, so that it takes no space again; copy any other file."""
+    with contextlib.suppress(OSError):  # the target may be on another disk, or on one without hard links
+        if source.endswith(_WEIGHTS):
+            os.link(source, target)
+            return
+    shutil.copyfile(source, target)
 
 
 def _is_kept(name: str, weights: Mapping[str, StoredTensor]) -> bool:

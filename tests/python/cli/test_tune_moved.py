@@ -1,4 +1,7 @@
-"""The command tune after a move of its work directory, of the base's folder, or of the run that is the base."""
+"""The command tune after a move of its work directory, of the base's folder, or of the run that is the base.
+
+An average of a tuned run has its own copy of the base, so it outlives the run.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import pytest
 import torch
 
 from hf_models import transformers
+from launched import launched
 from mudd_core.cli import main
 
 Told = pytest.CaptureFixture[str]
@@ -34,7 +38,8 @@ def test_a_moved_work_directory_goes_on_with_the_same_bits(here: Path, capsys: T
         (here / "runs" / run).rename(here / "runs" / moved)
         assert main(["data", "show", f"--workdir=runs/{moved}"]) == 0
         assert tune(moved) == 0 and final_hash(moved) == final_hash(whole)
-        assert main(["export", f"--workdir=runs/{moved}", f"--to={moved}"]) == 0
+        named = f"--workdir=runs/{moved}" if method == "lora" else f"runs/{moved}"
+        assert main(["export", named, f"--to={moved}"]) == 0
         card = (here / moved / "README.md").read_text()
         typed = f"tune --base=base --data=chat.jsonl --workdir=runs/{moved} {' '.join(FIELDS)}"
         assert f"{typed}\n" in card or f"{typed} " in card, card
@@ -131,3 +136,22 @@ def test_commands_that_read_a_run_take_the_new_place_of_its_base(here: Path, cap
     assert main([*validate, place]) == 0
     assert main(["export", "--workdir=runs/mine", "--to=out", place]) == 0
     assert "its logits are the run's" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("method", ["lora", "full"])
+def test_an_average_needs_neither_its_run_nor_its_place(here: Path, method: str) -> None:
+    assert tune("mine", f"tune.method={method}", "train.save_every=1", "train.keep_last=0") == 0
+    done = launched(here, "average", "runs/mine", "--last=2")
+    assert "of steps 1 and 2 of runs/mine in runs/mine-average; to use it:" in done.stdout, done.stderr
+    stored = next((here / "runs/mine-average/base/checkpoints/step-0").glob("*.safetensors"))
+    assert stored.stat().st_nlink == 2  # the weights of the base take no space again
+    shutil.rmtree("runs/mine")
+    (here / "runs/mine-average").rename(here / "moved")
+    for words in (
+        ["validate", "moved"],
+        ["sample", "moved", "--prompt=the cat", "sample.max_tokens=2"],
+        ["export", "moved", "--to=whole", *(["--merged"] if method == "lora" else [])],
+    ):
+        done = launched(here, *words)
+        assert done.returncode == 0, done.stderr
+    assert "launch.py tune" not in (here / "whole" / "README.md").read_text()  # which would repeat its run

@@ -44,7 +44,7 @@ def model_card(
     }
     head = ["---", f"library_name: {library}", *([f"base_model: {base}"] if _is_of_hub(base) else []), "---"]
     table = ["| | |", "| --- | --- |", *(f"| {title} | {text} |" for title, text in rows.items() if text)]
-    commands = [*_tuned(run, config, name, words), shlex.join([*program(), "export", *words])]
+    commands = [*_tuned(run, config, name), shlex.join([*program(), "export", *words])]
     text = [*head, f"# {config.name}", "", f"This folder is {kind}, {WRITTEN}", "", *table]
     return "\n".join([*text, "", *(f"    {line}" for line in commands), ""]).encode()
 
@@ -88,11 +88,12 @@ def _numbers(rows: Sequence[Row], name: str) -> list[float]:
     return [float(one) for one in found if isinstance(one, int | float) and math.isfinite(one)]
 
 
-def _tuned(run: RunFolder, config: Config, base: str, exported: Sequence[str]) -> list[str]:
-    """Return the `tune` command that repeats the run, if `tune` started it. exported: arguments of the export."""
-    if not run.asked_file.is_file():
+def _tuned(run: RunFolder, config: Config, base: str) -> list[str]:
+    """Return the `tune` command that repeats the run, if `tune` trained it in this folder."""
+    # An average has the choices of its run, but no metrics, because nothing was trained in its folder.
+    if not (run.asked_file.is_file() and run.metrics_file.is_file()):
         return []
-    place = next((word for word in exported if word.startswith("--workdir=")), f"--workdir={run.path.name}")
+    place = f"--workdir={run.path}"
     asked = TuneArguments.of(run) or TuneArguments(base, config.data.path, "", [])
     return [shlex.join([*program(), "tune", *asked.options, place, *asked.fields(run, config)])]
 
