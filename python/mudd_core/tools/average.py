@@ -69,8 +69,8 @@ def _parser() -> ToolArguments:
 
 def _target(folder: RunFolder, asked: str | None) -> Path:
     """Return the folder to create; raise UserError if it exists."""
-    default = folder.path.absolute().with_name(f"{folder.path.absolute().name}-average")
-    target = local(asked, "[average] --to") if asked else Path(os.path.relpath(default))
+    run = folder.path if folder.path.name not in ("", "..") else folder.path.resolve()
+    target = local(asked, "[average] --to") if asked else run.with_name(f"{run.name}-average")
     if os.path.lexists(target):
         raise UserError(f"[average] --to: expected a new folder, got {target}; type another --to=FOLDER")
     return target

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -35,6 +36,7 @@ def test_a_fresh_process_averages_in_float64(run: TinyRun) -> None:
     done = subprocess.run([sys.executable, str(ROOT / "launch.py"), *words], capture_output=True, text=True)
     target = Path(f"{run.workdir}-average")
     assert done.returncode == 0 and "checkpoints of steps 2, 4 and 6" in done.stdout, done.stderr
+    assert f" of {run.workdir} in {target}; to use it:\n" in done.stdout  # as the user wrote it: absolute
     before = [load_step(run.checkpoints, step).tensors for step in (2, 4, 6)]
     found = load_step(target / "checkpoints", 6)
     assert [path.name for path in (target / "checkpoints").iterdir()] == ["step-6"]
@@ -63,6 +65,21 @@ def test_other_commands_read_the_result(run: TinyRun, tmp_path: Path) -> None:
         ["train", f"--workdir={target}"],  # all updates are done
     ):
         assert main(words) == 0, words
+
+
+def test_the_default_folder_is_beside_the_run_however_it_is_named(
+    run: TinyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(run.workdir, tmp_path / "run" / "in")
+    for here, typed, shown in (
+        (tmp_path, "run/in", "run/in-average"),
+        (tmp_path / "run" / "in", ".", str(tmp_path / "run" / "in-average")),
+        (tmp_path / "run" / "in" / "checkpoints", "..", str(tmp_path / "run" / "in-average")),
+    ):
+        monkeypatch.chdir(here)
+        assert main(["average", typed, "--last=1"]) == 0
+        assert f" in {shown}; to use it:\n" in capsys.readouterr().out
+        shutil.rmtree(tmp_path / "run" / "in-average")
 
 
 def test_one_checkpoint_is_its_own_average(run: TinyRun, tmp_path: Path) -> None:
