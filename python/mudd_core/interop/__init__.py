@@ -262,7 +262,9 @@ def _settings(config: Settings | str | Path) -> JsonObject:
     try:
         settings = json.loads(read_text(path))
     except OSError as error:
-        raise UserError(f"[interop] {path}: {error}") from error
+        raise UserError(
+            f"[interop] expected a JSON file with the settings of the model, got {path}: {error.strerror}"
+        ) from error
     except (ValueError, RecursionError) as error:
         place = error.pos if isinstance(error, json.JSONDecodeError) else 0
         raise FormatError(str(path), place, f"not JSON: {error}") from error

@@ -108,6 +108,32 @@ def test_a_folder_with_a_tokenizer_is_imported_with_it(tmp_path: Path) -> None:
     assert mc.load_config(str(run / "config.json")).data.tokenizer == str(run / "tokenizer.json")
 
 
+def test_a_folder_without_config_json_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "model" / "deeper").mkdir(parents=True)
+    (tmp_path / "model" / "deeper" / "config.json").write_text("{}")
+    (tmp_path / "weights").mkdir()
+    (tmp_path / "weights" / "model.safetensors").write_bytes(b"")
+    for words, says in (
+        (
+            ["empty"],
+            "got empty, which has no config.json; pass the folder of a model (`hf download OWNER/NAME --loc",
+        ),
+        (["model"], "got model, which has no config.json; pass model/deeper\n"),
+        (
+            ["weights"],
+            "fetch it too, `hf download OWNER/NAME config.json --local-dir weights`, or add --settings=FILE",
+        ),
+        (
+            ["weights", "--settings=none.json"],
+            "a JSON file with the settings of the model, got none.json: No such file",
+        ),
+    ):
+        done = launched(tmp_path, "import", *words, "--workdir=run")
+        assert done.returncode == 2 and says in done.stderr, done.stderr
+        assert not (tmp_path / "run").exists()
+
+
 def test_an_import_without_its_tokenizer_is_refused(tmp_path: Path, capsys: Any) -> None:
     settings, weights = interop.export_original(
         "hf",

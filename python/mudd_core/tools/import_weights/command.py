@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import sys
 import warnings
@@ -11,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import SaveError, UserError
-from mudd_core.base.other_folders import other_folder, require_no_gguf
 from mudd_core.base.paths import local
 from mudd_core.base.regular_files import read_bytes
 from mudd_core.base.show.waiting import waiting
@@ -40,6 +38,7 @@ from mudd_core.run.store.identity import TRAINED_ON, is_unfinished_import
 from mudd_core.run.store.run_folder import UNFINISHED, RunFolder
 from mudd_core.run.store.saved_run import fetch_run
 from mudd_core.run.store.step_saves import Outcome
+from mudd_core.tools.import_weights.source import require_source
 from mudd_core.tools.import_weights.start import with_tokenizer
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ def main(words: Sequence[str], *, is_base: bool = False) -> int:
     source = local(args.source, "[import] PATH")
     workdir = local(args.workdir, "[import] --workdir")
     settings = local(args.settings, "[import] --settings") if args.settings else source
-    _require_source(args.source, source, has_settings=bool(args.settings))
+    require_source(args.source, source, has_settings=bool(args.settings))
     run = RunFolder(workdir)
     fetch_run(run)
     _require_free(run)
@@ -109,48 +108,6 @@ def _parser() -> ToolArguments:
         help="tokenizer.json of the model, or bytes for one token per byte; default PATH/tokenizer.json",
     )
     return p
-
-
-# Names of the Hugging Face Hub: org/model, gpt2.
-_HUB_NAME = re.compile(r"[A-Za-z0-9][\w-]*(\.[\w-]+)*/[A-Za-z0-9][\w.-]*|[A-Za-z0-9][\w-]*")
-
-
-def _require_source(typed: str, source: Path, *, has_settings: bool) -> None:
-    """Raise UserError if there is nothing to import; for a model's name, the error has the download command."""
-    require_no_gguf(source, "[import] PATH:", "a folder with config.json, safetensors and tokenizer.json")
-    if source.is_dir() and not has_settings:
-        _require_model(typed, source)
-    if source.is_dir() or (source.exists() and has_settings):
-        return
-    if source.exists():
-        raise UserError(
-            "[import] PATH: expected a folder with config.json, safetensors and tokenizer.json, got "
-            f"the file {source}; pass its folder, or add --settings=FILE with the settings of its "
-            "model"
-        )
-    wanted = (
-        f"[import] PATH: expected a folder with config.json, safetensors and tokenizer.json, got '{source}'"
-    )
-    is_local = ("/" in typed and source.parent.is_dir()) or source.suffix == ".safetensors"
-    if is_local or not _HUB_NAME.fullmatch(typed):
-        raise UserError(f"{wanted}, which does not exist")
-    raise UserError(
-        f"{wanted}; nothing is downloaded here: fetch it on a machine with network access, `hf "
-        f"download {source} --local-dir FOLDER`, and pass that FOLDER"
-    )
-
-
-def _require_model(typed: str, source: Path) -> None:
-    """Raise UserError for adapters of PEFT, and for a run, which needs no import."""
-    other = other_folder(source)
-    if other is not None and other.base is not None:
-        raise UserError(f"[import] PATH: expected a model, got {other.text}; {other.way_out}")
-    run = RunFolder(source)
-    if run.is_own_run:
-        line = shlex.join([*typed_program(), "sample", typed])
-        raise UserError(
-            f"[import] PATH: expected a model of another program, got the run {typed}; type: {line}"
-        )
 
 
 def _config(system: str, theirs: Theirs, workdir: Path, words: list[str]) -> Config:
