@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -142,6 +143,8 @@ def environment_text(precision: str) -> str:
     return text + (f", {named}" if named else "")
 
 
+# Environment variable of the ranks that launch.py --ranks starts: the program as the user typed it.
+PROGRAM = "MUDD_PROGRAM"
 _MODULES = ("__main__.py", "train.py", "preprocess.py")  # python -m mudd_core, mudd_core.train, ...
 
 
@@ -190,8 +193,11 @@ def program() -> list[str]:
 def typed_program() -> list[str]:
     """Return program(), but with the path of launch.py that the user typed.
 
-    The command then works from the same folder.
+    The command then works from the same folder. A rank of --ranks was started with an absolute path instead, so it
+    returns the program of the process that started it.
     """
+    if PROGRAM in os.environ and any(name in os.environ for name in RANK_NUMBERS):
+        return shlex.split(os.environ[PROGRAM])
     typed = sys.argv[0] if sys.argv else ""
     if Path(typed).name != "launch.py" or "/" not in typed:
         return program()

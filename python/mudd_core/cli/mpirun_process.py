@@ -20,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 
 from mudd_core.base.errors import UserError
+from mudd_core.base.surroundings import PROGRAM, typed_program
 from mudd_core.cli.names import CODE_FILE, MPIRUN
 from mudd_core.dist.parent import JOB_PROCESS
 from mudd_core.dist.siblings import in_session
@@ -74,6 +75,7 @@ class Mpirun:
             CODE_FILE: str(self.last_code),
             MPIRUN: shlex.join(argv),
             JOB_PROCESS: str(os.getpid()),
+            PROGRAM: shlex.join(typed_program()),
         }
         if one_host and not any(f"OMPI_MCA_orte_{name}" in environment for name in _SESSION_FOLDERS):
             environment[f"OMPI_MCA_orte_{_SESSION_FOLDERS[0]}"] = self._folder.name

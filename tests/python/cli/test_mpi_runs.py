@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,8 +16,8 @@ import pytest
 import mudd_core as mc
 from level_workers import levels
 from mpi_ranks import ENVIRONMENT, mpirun, needs_mpi, ranks_of, window_files
-from places import HELPERS, TESTS
-from tiny_run import TinyRun
+from places import HELPERS, ROOT, TESTS
+from tiny_run import CONFIG, TinyRun
 
 pytestmark = needs_mpi
 STEPS = ("train.steps=40", "train.save_every=10", "train.eval_every=20")
@@ -47,6 +49,28 @@ def test_launch_with_ranks_is_the_run_of_one_process(whole: TinyRun, tiny_text: 
     log = (run.workdir / "log.txt").read_text()
     assert "mpirun -n 2" not in run.output and re.search(r"^started by \S*mpirun -n 2 ", log, re.M)
     assert run.output.count("\nstep ") >= 40, "a line for each step: the first rank is on no terminal"
+
+
+@pytest.mark.parametrize(
+    ("typed", "shown"), [("launch.py", "python3 launch.py"), ("./launch.py", "./launch.py"), ("mudd", "mudd")]
+)
+def test_ranks_print_the_program_that_the_user_typed(
+    tiny_text: Path, tmp_path: Path, typed: str, shown: str
+) -> None:
+    (tmp_path / "launch.py").symlink_to(ROOT / "launch.py")
+    (tmp_path / "mudd").write_text("from mudd_core.cli import main\n\nraise SystemExit(main())\n")
+    cache = tiny_text.parent / "cache"
+    words = [f"--config={CONFIG}", f"data.path={tiny_text}", f"data.cache_dir={cache}", "--workdir=run"]
+    done = subprocess.run(
+        [sys.executable, typed, *words, "train.steps=2", "train.stop_at=1", "--ranks=2"],
+        cwd=tmp_path,
+        env={**os.environ, **ENVIRONMENT},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 75, done.stderr
+    assert f"  {shown} --ranks=2 --config={CONFIG} " in done.stdout, done.stdout
 
 
 def test_mpirun_starts_the_same_program(whole: TinyRun, tiny_text: Path, tmp_path: Path) -> None:
