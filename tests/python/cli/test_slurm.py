@@ -191,6 +191,21 @@ def test_the_script_is_valid_shell_with_the_lines_of_the_options(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
+    ("words", "cores"),
+    [
+        ((), 16),
+        (("--threads=4",), 4),
+        (("train.threads=8",), 8),
+        (("--threads=8", "train.threads=8"), 8),
+        (("--threads=4", "train.threads=0"), 4),
+    ],
+)
+def test_a_rank_gets_the_cores_of_its_threads(words: tuple[str, ...], cores: int) -> None:
+    lines = job_script("--config=tiny.py", *words).splitlines()
+    assert f"#SBATCH --cpus-per-task={cores}" in lines
+
+
+@pytest.mark.parametrize(
     ("words", "told"),
     [
         ((), "[slurm] expected the arguments of a training, got none; type: "),
@@ -207,6 +222,10 @@ def test_the_script_is_valid_shell_with_the_lines_of_the_options(tmp_path: Path)
         (("--config=small.py", "--time=1h"), "--time: expected a time limit of Slurm, such as 90"),
         (("--config=small.py", "--partition=a;id"), "--partition: expected a name, got 'a;id'"),
         (("--config=small.py", "--python=a b"), "--python: expected a path without spaces, got 'a b'"),
+        (
+            ("--config=small.py", "--threads=4", "train.threads=8"),
+            "[slurm] --threads: expected the 8 of train.threads, which each rank would use, got 4; leave out --threads",
+        ),
         (("--config=small.py", "--nodes=3"), "3 ranks do not divide the 4 shards"),
         (("--config=small.py", "train.stepz=4"), "unknown field 'train.stepz'"),
     ],

@@ -24,18 +24,20 @@ from mudd_core.cli.argv import parse
 from mudd_core.cli.job_arguments import require_train
 from mudd_core.cli.names import JOB_OPTIONS
 from mudd_core.cli.requested import request_of
-from mudd_core.config import mesh_of
+from mudd_core.config import Config, mesh_of
 from mudd_core.config.tool_arguments import ToolArguments, whole_number
 
 _LIMIT = re.compile(r"(\d+-\d{1,2}(:\d{1,2}){0,2}|\d+(:\d{1,2}){0,2}|UNLIMITED)", re.IGNORECASE)
 _NAME = re.compile(r"[A-Za-z0-9_.,+-]+")
-_FILE = "job.sbatch"
+_FILE, _CORES = "job.sbatch", 16
 
 
 def main(words: Sequence[str]) -> int:
     """Run the command; return the exit code."""
     args, rest = _parser().parse_known_args(list(words))
-    name = _checked_name(rest, args.nodes * args.ranks_per_node)
+    config = _checked(rest, args.nodes * args.ranks_per_node)
+    args.threads = _cores(args.threads, config)
+    name = config.name if _NAME.fullmatch(config.name) else "mudd"
     print(job_script(args, rest, args.job_name or name), end="")
     return 0
 
@@ -68,8 +70,19 @@ def job_script(args: argparse.Namespace, typed: Sequence[str], name: str) -> str
     return re.sub("@([A-Z]+)@", lambda found: str(values[found[1]]), text)
 
 
-def _checked_name(words: Sequence[str], ranks: int) -> str:
-    """Return the name of the config; raise UserError if `ranks` ranks would reject these arguments of a training."""
+def _cores(asked: int | None, config: Config) -> int:
+    """Return the cores of a rank: --threads, else train.threads, which may not contradict it."""
+    of_run = config.train.threads
+    if asked is not None and of_run not in (0, asked):
+        raise UserError(
+            f"[slurm] --threads: expected the {of_run} of train.threads, which each rank would use, got {asked}; leave "
+            "out --threads, or set train.threads=0"
+        )
+    return asked or of_run or _CORES
+
+
+def _checked(words: Sequence[str], ranks: int) -> Config:
+    """Return the config of a training; raise UserError if `ranks` ranks would reject its arguments."""
     asked = parse(words)
     line = shlex.join([*typed_program(), "slurm", "--config=small.py"])
     if not words:
@@ -86,7 +99,7 @@ def _checked_name(words: Sequence[str], ranks: int) -> str:
     require_train(request)
     config = request.required_config()
     mesh_of(config, ranks)
-    return config.name if _NAME.fullmatch(config.name) else "mudd"
+    return config
 
 
 def _parser() -> ToolArguments:
@@ -97,7 +110,10 @@ def _parser() -> ToolArguments:
         "--ranks-per-node", type=count, default=1, metavar="N", help="ranks on each node; default 1"
     )
     parser.add_argument(
-        "--threads", type=count, default=16, metavar="N", help="cores and threads of a rank; default 16"
+        "--threads",
+        type=count,
+        metavar="N",
+        help=f"cores and threads of a rank; default train.threads, else {_CORES}",
     )
     parser.add_argument(
         "--time",
