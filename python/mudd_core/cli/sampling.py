@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mudd_core.base.arguments.utf8 import utf8_fault
 from mudd_core.base.errors import UserError
 from mudd_core.base.regular_files import read_bytes
 from mudd_core.cli.names import INTERACTIVE, KNOWN_WORDS, PROMPTS
@@ -124,9 +125,12 @@ def _prompts(options: Mapping[str, str]) -> tuple[str, ...]:
     name = "standard input" if file in (None, "-") else file
     try:
         data = sys.stdin.buffer.read() if name == "standard input" else read_bytes(Path(file or ""))
-        text = data.decode().removesuffix("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"[arguments] the prompt in {name} cannot be read as UTF-8: {error}") from error
+    except OSError as error:
+        raise UserError(f"[arguments] the prompt in {name} cannot be read: {error.strerror}") from error
+    text = data.decode("utf-8", "surrogateescape")
+    if fault := utf8_fault(text):
+        raise UserError(f"[arguments] the prompt in {name}: expected UTF-8 text, {fault}")
+    text = text.removesuffix("\n")
     return (text,) if lines is None else tuple(line.removesuffix("\r") for line in text.split("\n"))
 
 

@@ -92,7 +92,8 @@ def test_a_line_without_an_answer_is_an_empty_line_and_the_talk_continues(
     assert code == 2 and out.split("\n") == [first, "", "", "", "", "", second, ""]
     for line in (
         "no boom (line 4)",
-        "surrogates not allowed (line 5)",
+        "expected UTF-8 text, got the byte 0xe9 at byte 3; if it is Latin-1, `iconv -f LATIN1 -t UTF-8` converts it "
+        "(line 5)",
         "shorten them (line 6)",
         "line 2 is empty",
     ):

@@ -170,9 +170,17 @@ def test_a_prompt_comes_from_an_input_and_each_text_has_the_next_seed(trained: P
 
 def test_a_prompt_that_cannot_be_read_is_told_before_the_run_is_looked_at(tmp_path: Path) -> None:
     (tmp_path / "latin1.txt").write_bytes(b"caf\xe9")
+    (tmp_path / "lines.txt").write_bytes(b"the\nna\xc3\xafve caf\xe9\nend\n")
     for words, says in (
         (["--prompt-file=none.txt"], "the prompt in none.txt cannot be read"),
-        (["--prompt-file=latin1.txt"], "the prompt in latin1.txt cannot be read as UTF-8"),
+        (
+            ["--prompt-file=latin1.txt"],
+            "the prompt in latin1.txt: expected UTF-8 text, got the byte 0xe9 at byte 3; if",
+        ),
+        (
+            ["--prompt-lines=lines.txt"],
+            "lines.txt: expected UTF-8 text, got the byte 0xe9 at byte 14, in line 2; if",
+        ),
         (["--prompt-file=latin1.txt", "--prompt=x"], "--prompt-file: expected it without --prompt"),
         (["--num-samples=0"], "--num-samples: expected a whole number of at least 1"),
     ):

@@ -89,7 +89,11 @@ def test_a_line_that_is_no_prompt_does_not_end_the_others(run: Path) -> None:
     done = sampled(run, "--interactive", "--max-tokens=5", typed=b"x" * 5000 + b"\ncaf\xe9\nab\n")
     assert done.returncode == 0 and done.stdout.startswith(b"ab") and done.stdout.count(b"\n") >= 1
     errors = done.stderr.decode().splitlines()
-    assert len(errors) == 2 and "got 5000; shorten it" in errors[0] and "expected UTF-8 text" in errors[1]
+    assert (
+        len(errors) == 2
+        and "got 5000; shorten it" in errors[0]
+        and "UTF-8 text, got the byte 0xe9 at byte 3" in errors[1]
+    )
 
 
 def test_a_prompt_of_a_file_that_is_too_long_is_named_before_anything_is_written(run: Path) -> None:

@@ -221,7 +221,14 @@ def test_a_damaged_array_is_named_with_its_place(rest: str, reason: str, offset:
 def test_an_array_with_bytes_that_are_no_text_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_bytes(b'[{"text": "\xff"}]')
-    with pytest.raises(FormatError, match=r"byte 11: not UTF-8"):
+    with pytest.raises(FormatError, match=r"byte 11: it is not UTF-8 .* `iconv -f LATIN1 -t UTF-8 "):
+        list(documents(path))
+
+
+def test_a_first_line_that_is_no_text_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(b'{"text": "\xff"}\n{"text": "a"}\n')
+    with pytest.raises(FormatError, match=r"byte 10: line 1 is not UTF-8 .* `iconv -f LATIN1 -t UTF-8 "):
         list(documents(path))
 
 

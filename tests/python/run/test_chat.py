@@ -192,7 +192,10 @@ def test_a_template_without_a_token_at_the_end_of_a_turn_ends_at_its_text(base: 
         ([{"role": "human", "content": "a"}], "expected one of system, .* as role, got 'human'"),
         ([{"role": ["user"], "content": "a"}], r"as role, got \['user'\]"),
         ([{"role": "user", "content": None}], "expected a string as content, got a value of type NoneType"),
-        ([{"role": "user", "content": "\ud800"}], "expected UTF-8 text"),
+        (
+            [{"role": "user", "content": "ab\ud800"}],
+            "UTF-8 text, got the unpaired surrogate '.ud800' at byte 2",
+        ),
         (turns("a", "b"), "expected the user's message at the end, got role 'assistant'"),
         ([{"role": "system", "content": "a"}], "expected the user's message at the end, got role 'system'"),
     ],

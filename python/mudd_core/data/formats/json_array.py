@@ -12,6 +12,7 @@ from typing import BinaryIO
 from mudd_core.base.errors import FormatError
 from mudd_core.base.types import Json
 from mudd_core.data.formats.bounded import LONGEST_RECORD
+from mudd_core.data.formats.packed import conversion
 
 _BLOCK = 1 << 16  # bytes of one read, or of the unread rest if that is larger
 _START = re.compile(rb"(\xef\xbb\xbf)?\s*\[\s*\{")
@@ -96,7 +97,9 @@ class Elements:
             self._text, self._at = waiting + self._decoder.decode(data, final=not data), 0
         except UnicodeDecodeError as error:
             offset = self._offset + len(waiting.encode()) + error.start
-            raise FormatError(str(self._path), offset, f"not UTF-8: {error.reason}") from None
+            raise FormatError(
+                str(self._path), offset, f"it is not UTF-8 ({error.reason}){conversion(self._path)}"
+            ) from None
         return bool(data)
 
     def _fault(self, number: int, reason: str) -> FormatError:

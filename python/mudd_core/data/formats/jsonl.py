@@ -23,7 +23,7 @@ from mudd_core.data.formats.format import (
     require_columns,
 )
 from mudd_core.data.formats.json_array import Elements, is_array_start
-from mudd_core.data.formats.packed import damage_of_packing, is_packed, unpacked
+from mudd_core.data.formats.packed import conversion, damage_of_packing, is_packed, unpacked
 
 _BLOCK = 8 << 20
 _HEAD = 1 << 12  # bytes that are read to decide whether a file is an array
@@ -51,19 +51,11 @@ def _object(line: bytes, path: Path, place: str, offset: int) -> JsonObject:
     try:
         value = json.loads(line.decode("utf-8"))
     except UnicodeDecodeError as error:
-        reason = f"{place} is not UTF-8 ({error.reason}){_conversion(path)}"
+        reason = f"{place} is not UTF-8 ({error.reason}){conversion(path)}"
         raise FormatError(str(path), offset + error.start, reason) from None
     except (ValueError, RecursionError) as error:
         raise FormatError(str(path), offset, f"{place} is not JSON: {error}") from None
     return _only_object(value, path, place, offset)
-
-
-def _conversion(path: Path) -> str:
-    """Return the command that converts a plain Latin-1 file; empty for a compressed file."""
-    if is_packed(path):
-        return ""
-    name, new = shlex.quote(str(path)), shlex.quote(f"{path.with_suffix('')}.utf8{path.suffix}")
-    return f"; if the file is Latin-1, type `iconv -f LATIN1 -t UTF-8 {name} > {new}` and name the new file"
 
 
 def _first_line(line: bytes, path: Path) -> bytes:
@@ -183,6 +175,8 @@ def _is_start(head: bytes) -> bool:
         return line.startswith((b'{"text"', b'{"id"', b'{"input_ids"'))
     try:
         return isinstance(json.loads(line), dict)
+    except UnicodeDecodeError:  # the reader of lines names the byte that is not UTF-8
+        return line.lstrip().startswith(b"{") and line.rstrip().endswith(b"}")
     except (ValueError, RecursionError):
         return False
 

@@ -126,6 +126,14 @@ def unpacking(path: Path) -> str:
     return f"{program} {shlex.quote(path.name)}"
 
 
+def conversion(path: Path) -> str:
+    """Return the command that converts a plain Latin-1 file; empty for a compressed file."""
+    if is_packed(path):
+        return ""
+    name, new = shlex.quote(str(path)), shlex.quote(f"{path.with_suffix('')}.utf8{path.suffix}")
+    return f"; if the file is Latin-1, type `iconv -f LATIN1 -t UTF-8 {name} > {new}` and name the new file"
+
+
 def unpacked(path: Path, file: BinaryIO) -> BinaryIO:
     """Return a file's decompressed bytes, or a plain file unchanged. Raise UserError if zstandard is missing."""
     packing = packing_of(file.read(4))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from mudd_core.base.arguments.utf8 import utf8_fault
 from mudd_core.base.errors import UserError
 from mudd_core.base.types import Json, JsonObject
 from mudd_core.data.chat.conversations import ROLES
@@ -46,8 +47,6 @@ def _checked(number: int, message: Mapping[str, Json]) -> JsonObject:
         raise UserError(f"{place} one of {', '.join(ROLES)} as role, got {role!r}")
     if not isinstance(content, str):
         raise UserError(f"{place} a string as content, got a value of type {type(content).__name__}")
-    try:
-        content.encode()
-    except UnicodeEncodeError as error:
-        raise UserError(f"{place} UTF-8 text: {error}") from None
+    if fault := utf8_fault(content):
+        raise UserError(f"{place} UTF-8 text, {fault}")
     return {"role": role, "content": content}

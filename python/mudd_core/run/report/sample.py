@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from mudd_core.base.arguments.utf8 import utf8_fault
 from mudd_core.base.errors import UserError
 from mudd_core.config import SampleConfig
 from mudd_core.engine.generate import ring_positions
@@ -53,10 +54,8 @@ def prompt_ids(model: Model, tokenizer: Tokenizer, prompt: str, settings: Sample
     Raise UserError if the text is not UTF-8, if the prompt leaves no room in the model's longest sequence, or if
     settings.window=ring needs positions that the model does not have.
     """
-    try:
-        prompt.encode()
-    except UnicodeEncodeError as error:
-        raise UserError(f"[sample] prompt: expected UTF-8 text: {error}") from error
+    if fault := utf8_fault(prompt):
+        raise UserError(f"[sample] prompt: expected UTF-8 text, {fault}")
     ids = tokenizer.encode(prompt, bos=settings.bos, special_tokens=settings.special_tokens)
     ids = ids or [tokenizer.eos_id]
     longest = model.config.max_seq_len
