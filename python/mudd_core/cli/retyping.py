@@ -15,12 +15,12 @@ from mudd_core.cli.foreign_values import (
     relative_words,
     start_value,
 )
-from mudd_core.cli.names import COMMANDS, OF_TUNE, OPTIONS
+from mudd_core.cli.names import COMMANDS, OF_TUNE, OPTIONS, READING
 from mudd_core.cli.request import Request
 from mudd_core.config import Config, apply_overrides, find_config, read_config, split_words
 from mudd_core.config.arguments import Argument, Arguments, argument
 from mudd_core.config.fields import FieldInfo, walk
-from mudd_core.config.foreign import NOTES, SCRIPTS, SETTINGS
+from mudd_core.config.foreign import ANEW, NOTES, OUTPUTS, SCRIPTS, SETTINGS
 from mudd_core.config.overrides import field_path
 from mudd_core.config.schema import fields_of_all
 from mudd_core.config.suggest import foreign_name
@@ -44,7 +44,7 @@ _OTHER_VALUES = (
     "log.wandb",
 )  # fields whose names other programs use with other values
 _BATCH, _TEXT = "train.batch_size", "data.path"
-_OUTPUT = ("out", "output", "o")
+_READS = "it is an option of training; this command only reads a run"
 
 
 @dataclass
@@ -52,7 +52,8 @@ class Retyped:
     """Options and arguments in mudd_core's form. whole: True if every argument was converted.
 
     told: a remark about each converted argument. bare: the first argument without an option. problem: the reason why a
-    value has no equivalent. command: the command that another program's option requests.
+    value has no equivalent. command: the command that another program's option requests. reads: the command only reads
+    a run.
     """
 
     options: dict[str, str]
@@ -62,10 +63,16 @@ class Retyped:
     whole: bool = True
     problem: str = ""
     command: str = ""
+    reads: bool = False
 
     def add(self, option: str, ours: str, note: str = "") -> None:
         """Add the remark about a setting that has an equivalent."""
         self.told.append(f"'{option}' is {ours} here{f' ({note})' if note else ''}")
+
+    def note(self, name: str) -> str:
+        """Return the note about a setting; empty if it has none."""
+        note = NOTES.get(name, "")
+        return _READS if self.reads and note == ANEW else note
 
     def leave_out(self, option: str, why: str) -> None:
         """Add the remark about an argument that is not needed."""
@@ -84,7 +91,7 @@ class Retyped:
 
 def retyped(request: Request) -> Retyped:
     """Convert the arguments of a request to mudd_core's form."""
-    result = Retyped(dict(request.options))
+    result = Retyped(dict(request.options), reads=request.command in READING)
     named = request.options.get("--config")
     config = _config_at(named) if named else None
     later = list[tuple[str, str, str]]()  # settings that are relative to values of other arguments
@@ -120,7 +127,7 @@ def retyped(request: Request) -> Retyped:
 
 def _target(name: str, command: str) -> str:
     """Return the field or option for another program's setting."""
-    if command == "report" and name in _OUTPUT:
+    if command == "report" and name in OUTPUTS:
         return "--html"
     return OF_TUNE.get(SETTINGS[name], SETTINGS[name]) if command == "tune" else SETTINGS[name]
 
@@ -211,7 +218,7 @@ def _translate(
     option: str, name: str, ours: str, value: str, result: Retyped, infos: Sequence[FieldInfo]
 ) -> bool:
     """Add the equivalent of a setting, which is our field or option; return False if its value has none."""
-    note = NOTES.get(name, "") if ours == SETTINGS[name] else ""
+    note = result.note(name) if ours == SETTINGS[name] else ""
     if not ours:
         return _leave_out(option, name, value, result, infos)
     info = next((one for one in infos if one.path == ours), None)
@@ -254,7 +261,7 @@ def _leave_out(option: str, name: str, value: str, result: Retyped, infos: Seque
         result.add(option, ", ".join(dropouts))
         return bool(value)
     if name in NOTES:
-        result.leave_out(option, NOTES[name])
+        result.leave_out(option, result.note(name))
     if name == "eval_only" and is_true(value):
         result.command = "validate"
     return name in NOTES

@@ -94,6 +94,7 @@ _SETTINGS = {
 }
 SETTINGS = {theirs: ours for ours, names in _SETTINGS.items() for theirs in names.split()}
 
+ANEW = "the same command resumes a run, another --workdir starts a new one"
 # Notes in messages about settings without a counterpart, and about settings whose values have another meaning here.
 _NOTES = {
     "mudd_core computes on the CPU": "device accelerator backend hardware no_cuda use_cpu cpu cuda pin_memory",
@@ -112,7 +113,7 @@ _NOTES = {
     "it is the number of validations without a lower loss after which a run ends": "early_stopping early_stop "
     "early_stopping_patience",
     "TensorBoard's files are always written, below the work directory": "tensorboard",
-    "the same command resumes a run, another --workdir starts a new one": "overwrite overwrite_output_dir fresh "
+    ANEW: "overwrite overwrite_output_dir fresh "
     "from_scratch resume_from_checkpoint resume_from resume init_from",
     "sample.temperature=0 selects the likeliest token": "do_sample",
     "data.path is read as it is": "streaming",
@@ -168,6 +169,7 @@ _KINDS = {
     "tokenformer": "tokenformers parameter-tokens",
 }
 KINDS = {name: folder for folder, names in _KINDS.items() for name in names.split()}
+OUTPUTS = ("out", "output", "o")  # options for the file or folder that a command writes
 # Scripts of other programs, and the commands that replace them.
 SCRIPTS = {
     **dict.fromkeys(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from launched import called
 from mudd_core import cli
 from mudd_core.cli.foreign_values import RELATIVE
 from mudd_core.cli.names import OPTIONS
@@ -145,6 +146,15 @@ def test_the_whole_command_is_proposed(
 ) -> None:
     answer = told(line, tmp_path, monkeypatch, capsys)
     assert answer.partition("; type: ")[2].partition("launch.py ")[2] == proposed, answer
+
+
+def test_an_option_of_training_is_named_as_such_where_a_run_is_only_read(tmp_path: Path) -> None:
+    for words in (("sample", "--overwrite"), ("chat", "--resume"), ("report", "--init_from=scratch")):
+        done = called(tmp_path, words[0], "--config=tiny.py", words[1])
+        assert done.returncode == 2, done.stdout
+        option = words[1].partition("=")[0]
+        said = f"'{option}' is left out (it is an option of training; this command only reads a run); type: "
+        assert said in done.stderr and done.stderr.endswith(f" {words[0]} --config=tiny.py\n"), done.stderr
 
 
 def test_every_name_is_of_a_field_or_an_option_or_says_why_not() -> None:
