@@ -25,7 +25,7 @@ from mudd_core.config.own_optimizers import run_named_optimizers
 from mudd_core.config.replaced import Changes, with_changes
 from mudd_core.config.run_config import Config
 from mudd_core.config.saved import from_dict
-from mudd_core.config.suggest import nearest
+from mudd_core.config.suggest import FAIR, likeness, nearest
 
 
 def config_folders() -> list[Path]:
@@ -64,7 +64,22 @@ def find_config(name: str | Path) -> Path:
     if of_family := family_configs(kind.as_posix()):
         raise UserError(f"[config] no config file '{name}'; configs of {kind.name}: {', '.join(of_family)}")
     known = list(config_files())
-    raise UserError(f"[config] no config file '{name}'{nearest(asked.as_posix(), known) or _listing(known)}")
+    raise UserError(f"[config] no config file '{name}'{_nearest_config(asked, known) or _listing(known)}")
+
+
+def _nearest_config(asked: Path, known: Sequence[str]) -> str:
+    """Return `; did you mean 'x'?` for the closest config by its name, by the name without its folder, or by an alias.
+
+    known: the names of all configs.
+    """
+    if hint := nearest(asked.as_posix(), known):
+        return hint
+    plain = asked.with_suffix("") if asked.suffix == ".py" else asked
+    others = {Path(file).stem: file for file in known} | {
+        theirs: f"{ours}.py" for theirs, ours in ALIASES.items()
+    }
+    closest = max(others, key=lambda other: likeness(plain.as_posix(), other), default="")
+    return f"; did you mean '{others[closest]}'?" if likeness(plain.as_posix(), closest) >= FAIR else ""
 
 
 def is_shipped(file: str) -> bool:

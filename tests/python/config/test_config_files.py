@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -193,9 +194,19 @@ def test_the_growth_of_openwebtext2() -> None:
     assert keeps == {"owt2_354m": 6, "owt2_757m": 4}
 
 
-def test_missing_config_names_the_nearest() -> None:
-    with pytest.raises(UserError, match=r"did you mean 'small\.py'"):
-        find_config("smal.py")
+@pytest.mark.parametrize(
+    ("typed", "found"),
+    [
+        ("smal.py", "small.py"),
+        ("llama7b", "muddformer/llama_7b.py"),  # the folder left out
+        ("2-8b.py", "muddformer/2_8b.py"),
+        ("openai/gpt2-medium", "gpt2/gpt2_medium.py"),  # near an alias
+    ],
+)
+def test_missing_config_names_the_nearest(typed: str, found: str) -> None:
+    with pytest.raises(UserError, match=rf"no config file '{typed}'; did you mean '{re.escape(found)}'\?"):
+        find_config(typed)
+    assert find_config(found).is_file()
 
 
 def test_bad_config_files(tmp_path: Path) -> None:
