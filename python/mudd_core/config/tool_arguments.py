@@ -11,7 +11,9 @@ from typing import NoReturn, TypeVar
 from mudd_core.base.errors import UserError
 from mudd_core.base.show.terminal import WIDTH, folded
 from mudd_core.base.surroundings import program, typed_program
-from mudd_core.config.arguments import Arguments, argument, is_plain
+from mudd_core.config.arguments import Argument, Arguments, argument, is_plain
+from mudd_core.config.fields import FieldInfo
+from mudd_core.config.foreign import OUTPUTS
 from mudd_core.config.overrides import field_path
 from mudd_core.config.schema import fields_of_all
 from mudd_core.config.suggest import nearest_option
@@ -65,6 +67,16 @@ positive_number = _argument(partial(number, "", above=0))
 fraction = _argument(partial(number, "", low=0, below=1))
 
 
+# The options with the file or folder that a tool writes; a tool has one of them.
+_TARGETS = ("--to", "--out", "--html")
+
+
+def _hint(item: Argument, infos: Sequence[FieldInfo], own: Sequence[str]) -> str:
+    """Return the suggestion for an unknown option. own: the options of the tool."""
+    targets = [option for option in _TARGETS if option in own and item.key in OUTPUTS]
+    return f"; did you mean '{targets[0]}'?" if targets else nearest_option(f"--{item.name}", infos, own)
+
+
 class ToolArguments(argparse.ArgumentParser):
     """A parser that raises UserError, with a suggestion for a misspelt option."""
 
@@ -105,7 +117,7 @@ class ToolArguments(argparse.ArgumentParser):
         infos, own = fields_of_all(), self.own_options()
         for item in map(argument, rest):
             if item.mark == "--" and field_path(item.name, infos) is None:
-                hint = nearest_option("--" + item.name, infos if self._takes_fields else [], own)
+                hint = _hint(item, infos if self._takes_fields else [], own)
                 self.error(f"unknown option '--{item.name}'{hint}")
         return options, rest
 
@@ -113,8 +125,10 @@ class ToolArguments(argparse.ArgumentParser):
         """Return the options; raise UserError for any other argument."""
         options, rest = self.parse_known_args(list(words))
         if rest:
-            hint = nearest_option(argument(rest[0]).option, [], self.own_options())
-            self.error(f"unknown option '{rest[0]}'{hint}")
+            item = argument(rest[0])
+            if is_plain(item):
+                self.error(f"unexpected argument '{rest[0]}'")
+            self.error(f"unknown option '{rest[0]}'{_hint(item, [], self.own_options())}")
         return options
 
     def _with_run(self, words: list[str]) -> list[str]:
@@ -176,7 +190,7 @@ class ToolArguments(argparse.ArgumentParser):
             bare = is_plain(item) and item.mark == "" and i > 0
             if bare and not argument(typed[i - 1]).switch:
                 return typed[:i] + typed[i + 1 :], [f"--to={item.raw}"]
-            if item.key in ("out", "output") and item.value:
+            if item.key in OUTPUTS and item.value:
                 return typed[:i] + typed[i + 1 :], [f"--to={item.value}"]
         return typed, []
 

@@ -123,7 +123,7 @@ def test_zsh_reads_its_script(tmp_path: Path) -> None:
         (("fish",), "[completion] expected bash or zsh, got 'fish'"),
         (("bsh",), "got 'bsh'; did you mean 'bash'?"),
         ((), "[completion] bash|zsh is missing; type: "),
-        (("bash", "zsh"), "[completion] unknown option 'zsh'"),
+        (("bash", "zsh"), "[completion] unexpected argument 'zsh'"),
     ],
 )
 def test_another_shell_is_refused(words: tuple[str, ...], told: str, tmp_path: Path) -> None:

@@ -108,6 +108,7 @@ def test_the_machine_of_steps_that_were_made_again_counts(tmp_path: Path) -> Non
         (("runs/base", "runs/base/checkpoints/step-8"), "expected another run, got runs/base again"),
         (("runs/base", "runs/seed", "train.steps=3"), "train.steps=3: expected the folder of a run"),
         (("runs/base", "runs/seed", "--htlm=x"), "unknown option '--htlm"),
+        (("runs/base", "runs/seed", "--out=x.html"), "unknown option '--out=x.html'; did you mean '--html'?"),
         (("runs/base",) * 9, "expected at most 8 runs, got 9"),
     ],
 )

@@ -59,6 +59,12 @@ def test_a_name_kind_text_or_description_filters(
     assert told in " ".join(done.stdout.split()) and len(listed(done.stdout)) < 20
 
 
+def test_several_names_list_the_configs_of_each_once(tmp_path: Path) -> None:
+    done = launched(tmp_path, "configs", "gpt", "405m", "distilgpt2")
+    of_gpt, of_405m = (listed(called(tmp_path, "configs", word).stdout) for word in ("gpt", "405m"))
+    assert listed(done.stdout) == [*of_gpt, *of_405m], done.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -67,7 +73,7 @@ def test_a_name_kind_text_or_description_filters(
             ["nothing-like-it"],
             "; the families are: gpt2, mixtral, muddformer, mup, tokenformer, transformer_pp",
         ),
-        (["gpt", "llama"], "unknown option 'llama'"),
+        (["gpt", "nothing-like-it"], "no config has 'nothing-like-it' in its name"),
         (["--config=tiny.py"], "unknown option '--config=tiny.py'"),
     ],
 )

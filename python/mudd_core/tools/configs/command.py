@@ -2,7 +2,7 @@
 
     python3 launch.py configs                all
     python3 launch.py configs llama          of one kind: llama, gpt, moe, mup, tokenformer, ...
-    python3 launch.py configs 405m           with these letters in the name or description
+    python3 launch.py configs 405m 450m      with one of these strings in the name or description
 
 NAME is a family, another name of it, or a part of a name, a description or the training text. Then each config is
 listed with its description. The time is an estimate from the speed of this machine, as in --plan. To train one, type
@@ -31,18 +31,20 @@ _TEXT_WIDTH = 24
 def main(words: Sequence[str]) -> int:
     """Run the command; return the exit code."""
     parser = ToolArguments("configs", __doc__ or "")
-    parser.add_argument(
-        "word", nargs="?", default="", metavar="NAME", help="list only the configs of this kind"
-    )
-    word = parser.options(words).word
+    parser.add_argument("kinds", nargs="*", metavar="NAME", help="list only the configs of these kinds")
+    kinds = parser.options(words).kinds
     abouts = list_configs()
-    names, others = _matching(word, abouts), [one for one in of_others() if _has(word, one)]
-    if not names and not others:
-        raise _no_match(word, abouts)
+    names, others = list[str](), list[tuple[str, str, str]]()
+    for word in kinds or [""]:
+        found, foreign = _matching(word, abouts), [one for one in of_others() if _has(word, one)]
+        if not found and not foreign:
+            raise _no_match(word, abouts)
+        names += [name for name in found if name not in names]
+        others += [one for one in foreign if one not in others]
     lines, speed = [], Speed()
     if names:
         rows = [sizes_of(name, speed) for name in names]
-        lines += _described(rows, abouts) if word else text_table([_HEAD, *map(_row, rows)], left=(0, 3))
+        lines += _described(rows, abouts) if kinds else text_table([_HEAD, *map(_row, rows)], left=(0, 3))
         lines += ["", *textwrap.wrap(speed.note(), WIDTH)]
     if others:
         lines += [*([""] if names else []), "Configs of other programs, with the lines that read them:"]
