@@ -27,7 +27,8 @@ from mudd_core.cli.request import Request
 from mudd_core.cli.retyping import is_config
 from mudd_core.config import Config, apply_overrides, check_config, read_config, split_words, typed_names
 from mudd_core.config.arguments import Argument, bare
-from mudd_core.config.overrides import Override, field_path
+from mudd_core.config.check import require_own_steps
+from mudd_core.config.overrides import field_path
 from mudd_core.config.schema import fields_of_all
 from mudd_core.programs.program import DEVICES, CommandLine, is_our_own, is_yml
 from mudd_core.run.store.config_source import recorded, resumed
@@ -206,7 +207,8 @@ def _load_config(request: Request, first: str) -> None:
     known = resumed(file, request.words, request.folder if "--workdir" in request.options else None)
     if known is not None:
         request.config, request.source = known
-        _refuse_steps_of_epochs(request.config, split_words(request.words, request.config, KNOWN_WORDS))
+        overrides = split_words(request.words, request.config, KNOWN_WORDS)
+        require_own_steps(request.config, [item.path for item in overrides])
         check_config(request.config)
         return
     with recorded(request.words) as request.source:
@@ -225,16 +227,6 @@ def config_of(file: str, words: Sequence[str], *, of_run: bool = False) -> Confi
     config = apply_overrides(config, overrides)
     if file.endswith(".json") and not of_run:
         require_named_reader(config, words)
-    _refuse_steps_of_epochs(config, overrides)
+    require_own_steps(config, [item.path for item in overrides])
     check_config(config, typed_names(overrides))
     return config
-
-
-def _refuse_steps_of_epochs(config: Config, overrides: Sequence[Override]) -> None:
-    """Raise UserError if an argument sets train.steps, which train.epochs would replace."""
-    is_typed = any(item.path == "train.steps" for item in overrides)
-    if config.train.epochs and is_typed and not config.train.extend:
-        raise UserError(
-            f"[config] train.steps: train.epochs={config.train.epochs} sets the number of steps; add "
-            "train.epochs=0, or use train.stop_at=N to stop earlier"
-        )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from mudd_core.base.errors import UserError
 from mudd_core.config.families import FAMILIES, ModelConfig
@@ -89,6 +89,18 @@ def check_config(config: Sections, typed: Mapping[str, str] | None = None) -> No
         if config.data.mix or config.of_mixture:
             faults += mix_faults(config) or _source_faults(config)
     _require_none(faults, unbuilt, typed or {})
+
+
+def require_own_steps(config: Sections, typed: Collection[str]) -> None:
+    """Raise UserError if train.epochs would replace a number of steps that the user has set.
+
+    typed: the paths of the fields that the user has set.
+    """
+    if config.train.epochs and "train.steps" in typed and not config.train.extend:
+        raise UserError(
+            f"[config] train.steps: train.epochs={config.train.epochs} sets the number of steps; add "
+            "train.epochs=0, or use train.stop_at=N to stop earlier"
+        )
 
 
 def check_fields(config: Sections, typed: Mapping[str, str], rules: Callable[[Sections], list[str]]) -> None:

@@ -17,7 +17,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.other_folders import require_no_other
 from mudd_core.base.paths import url_fault
 from mudd_core.base.regular_files import read_text
-from mudd_core.config.check import check_config
+from mudd_core.config.check import check_config, require_own_steps
 from mudd_core.config.foreign import ALIASES, KINDS
 from mudd_core.config.overrides import apply_overrides, split_words
 from mudd_core.config.own_files import files_read
@@ -215,7 +215,9 @@ def load_config(path: str | Path, overrides: Sequence[str] | Changes = ()) -> Co
     config = read_config(path)
     if isinstance(overrides, Mapping):
         return with_changes(config, overrides)
-    config = apply_overrides(config, split_words(list(overrides), config))
+    words = split_words(list(overrides), config)
+    config = apply_overrides(config, words)
+    require_own_steps(config, [item.path for item in words])
     check_config(config)
     return config
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 from mudd_core.base.errors import UserError
-from mudd_core.config.check import check_config, type_fault
+from mudd_core.config.check import check_config, require_own_steps, type_fault
 from mudd_core.config.families.crossed import crossed
 from mudd_core.config.families.family import KEY as FAMILY
 from mudd_core.config.fields import FieldInfo, Scalar, replace_path, walk, with_section
@@ -42,7 +42,7 @@ def with_changes(config: AnyConfig, changes: Changes) -> AnyConfig:
     A dict of a section sets its fields; a dict of the model with a family creates a new model. Raise UserError with the
     field, the value and the nearest existing field.
     """
-    before, touched = config.model, set[str]()
+    before, touched, changed = config.model, set[str](), set[str]()
     for name, value in _leaves(changes):
         if name in _sections(config):
             config = with_section(config, name, _section(config, name, value))
@@ -57,7 +57,9 @@ def with_changes(config: AnyConfig, changes: Changes) -> AnyConfig:
         config = in_asked_family(config, str(value) if info.path == FAMILY else "")
         config = replace_path(config, info.path, _scalar(info, value))
         touched |= {info.path.removeprefix("model.")} if info.path.startswith("model.") else set()
+        changed |= {info.path} if value != info.value else set()  # a dict may have all fields of a section
     require_consistent(config, before, touched)
+    require_own_steps(config, changed)
     check_config(config)
     return config
 

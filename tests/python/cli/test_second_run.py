@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shlex
 import shutil
@@ -140,6 +141,27 @@ def test_steps_that_epochs_would_replace_are_refused(here: Path, folder: str) ->
     assert (
         "[config] train.steps: train.epochs=2 sets the number of steps; add train.epochs=0, or" in done.stderr
     )
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "{'train.epochs': 2, 'train.steps': 50}",
+        "['train.epochs=2', 'train.steps=50']",
+        "train_epochs=2, train_steps=50",
+        "train_epochs=2).replace(train_steps=50",
+    ],
+)
+def test_python_refuses_steps_that_epochs_would_replace(tmp_path: Path, given: str) -> None:
+    code = f"import mudd_core as mc; mc.load_config('tiny.py', {given})"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    told = "[config] train.steps: train.epochs=2 sets the number of steps; add train.epochs=0, or use train.stop_at=N"
+    assert done.returncode == 1 and told in done.stderr.splitlines()[-1]
+
+
+def test_a_section_with_all_its_fields_is_no_change_of_the_steps() -> None:
+    config = load_config("tiny.py", {"train.epochs": 2})
+    assert config.replace({"train": dataclasses.asdict(config.train)}) == config
 
 
 def test_a_longer_run_gets_a_free_name(here: Path) -> None:
