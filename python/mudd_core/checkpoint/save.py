@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import NotRequired, TypedDict, Unpack
 
 import numpy as np
 
@@ -25,6 +26,21 @@ from mudd_core.dist import Comm
 # Bytes reserved for names, headers and the manifest: for each part, and in total.
 _NEED_PER_PART = 1024
 _NEED_FIXED = 1 << 20
+_SHARD_BYTES = 4 << 30  # of the largest file
+
+
+class SaveOptions(TypedDict):
+    """The keyword arguments of a save.
+
+    config_hash, run_id: of the run, for the manifest. shard_bytes: largest file. comm: all ranks of the run make the
+    call with their own parts. mesh: the sizes of the axes that shard the state.
+    """
+
+    config_hash: str
+    run_id: str
+    shard_bytes: NotRequired[int]
+    comm: NotRequired[Comm | None]
+    mesh: NotRequired[Sequence[tuple[str, int]]]
 
 
 def save(
@@ -32,12 +48,7 @@ def save(
     step: int,
     parts: Iterable[StatePart],
     state: Mapping[str, Json],
-    *,
-    config_hash: str,
-    run_id: str,
-    shard_bytes: int = 4 << 30,
-    comm: Comm | None = None,
-    mesh: Sequence[tuple[str, int]] = (),
+    **options: Unpack[SaveOptions],
 ) -> Path:
     """Write `step-<step>` and return its folder, which survives a power failure from then on.
 
@@ -45,21 +56,10 @@ def save(
     change them during the save. An existing step of this run is kept if it verifies and has the same bytes, as after a
     repeated run; else it is replaced after the new one has been read back.
 
-    comm: all ranks of the run call this with their own parts. mesh: the sizes of the axes that shard the state. Raise
-    SaveError if the disk of a rank is full or rejects a write (nothing remains, older steps are untouched), and
+    Raise SaveError if the disk of a rank is full or rejects a write (nothing remains, older steps are untouched), and
     ValueError for parts or a state that cannot be stored; all ranks raise the same error.
     """
-    save = StepSave(
-        checkpoints_dir,
-        step,
-        parts,
-        state,
-        config_hash=config_hash,
-        run_id=run_id,
-        shard_bytes=shard_bytes,
-        comm=comm,
-        mesh=mesh,
-    )
+    save, comm = StepSave(checkpoints_dir, step, parts, state, **options), options.get("comm")
     with save.errors():
         if save.begin():
             written = in_rounds(comm, "save", step, save.pieces())
@@ -81,20 +81,15 @@ class StepSave:
         step: int,
         parts: Iterable[StatePart],
         state: Mapping[str, Json],
-        *,
-        config_hash: str,
-        run_id: str,
-        shard_bytes: int = 4 << 30,
-        comm: Comm | None = None,
-        mesh: Sequence[tuple[str, int]] = (),
+        **options: Unpack[SaveOptions],
     ) -> None:
         """Plan the files; all ranks call this together."""
         held = list(parts)
-        self._directory, self._step = Path(checkpoints_dir), step
-        self._state, self._config_hash, self._run_id = state, config_hash, run_id
-        self._comm = comm
-        self._plan = plan_writes(held, shard_bytes, comm)
-        self._axes = tuple(mesh) or (("data", len(self._plan.files)),)
+        self._directory, self._step, self._state = Path(checkpoints_dir), step, state
+        self._config_hash, self._run_id = options["config_hash"], options["run_id"]
+        self._comm = comm = options.get("comm")
+        self._plan = plan_writes(held, options.get("shard_bytes", _SHARD_BYTES), comm)
+        self._axes = tuple(options.get("mesh", ())) or (("data", len(self._plan.files)),)
         self._arrays = _Arrays(held)
         self._own = self._plan.files[comm.rank if comm else 0]
         self.final = step_folder(self._directory, step)
