@@ -41,7 +41,10 @@ class TypedTerminal:
 
     def ready(self, seconds: float) -> bool:
         """Return True if there is output within these seconds."""
-        return bool(select.select([self._ours], [], [], seconds)[0])
+        # select.select() refuses descriptors of 1024 and above.
+        waiting = select.poll()
+        waiting.register(self._ours, select.POLLIN)
+        return bool(waiting.poll(seconds * 1000))
 
     def type(self, text: str) -> None:
         """Type this string, which the terminal also echoes."""

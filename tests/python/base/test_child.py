@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import pytest
 
 from mudd_core.base.child import Child
 from mudd_core.base.errors import StopRequestedError
-from places import ROOT
+from places import HELPERS, ROOT
 
 SCRIPT = """
 import os, sys, time
@@ -72,6 +73,35 @@ def test_the_end_of_a_process_is_output(child: Child) -> None:
     child.kill()
     child.wait_for_output(lambda: None)
     assert child.output.read() == b""
+
+
+MANY = """
+import os, resource, sys
+sys.path.insert(0, sys.argv[1])
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+null = os.open(os.devnull, os.O_RDWR)
+while os.dup(null) < 1100:
+    pass
+from pathlib import Path
+from mudd_core.base.child import Child
+from typed_terminal import TypedTerminal
+child = Child(Path(sys.argv[2]), ["3", "0"])
+child.input.close()
+child.wait_for_output(lambda: None)
+terminal = TypedTerminal([sys.executable, "-c", "print('typed', input())"], os.environ)
+terminal.type("words\\n")
+terminal.wait(lambda shown: "typed words" in shown)
+sys.exit(child.code() + terminal.code())
+"""
+
+
+def test_descriptors_above_1024_are_waited_for(script: Path) -> None:
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 1200:
+        pytest.skip("no process may have so many descriptors here")
+    command = [sys.executable, "-c", MANY, str(HELPERS), str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 3, done.stderr
 
 
 def test_a_process_has_its_own_session(child: Child) -> None:

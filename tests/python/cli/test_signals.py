@@ -60,9 +60,11 @@ if pid == 0:
     os.execv(sys.argv[2], sys.argv[2:])
 def lines():
     return open(sys.argv[1], "rb").read().count(b"\\n") if os.path.exists(sys.argv[1]) else 0
+waiting = select.poll()
+waiting.register(terminal, select.POLLIN)
 while lines() < 13:
     try:
-        if select.select([terminal], [], [], 0.01)[0]:
+        if waiting.poll(10):
             os.read(terminal, 65536)
     except OSError:
         pass  # of nohup nothing is on the terminal
