@@ -1,0 +1,71 @@
+"""Models with adapters of PEFT, and the adapters as mudd_core reads them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import mudd_core as mc
+from hf_models import V, make, transformers
+from mudd_core.interop.peft_folder import read_adapter
+from reference import bounds
+
+peft = pytest.importorskip("peft")
+safetensors = pytest.importorskip("safetensors.torch")
+
+WARNINGS = [
+    pytest.mark.filterwarnings("ignore:.*not a checkpoint of mudd_core"),
+    # peft calls transformers with these arguments.
+    pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing.*:FutureWarning"),
+]
+Array = np.ndarray[Any, np.dtype[Any]]
+IDS = np.arange(40).reshape(2, 20) * 7 % V
+# Type: the name of a matrix that is several layers here.
+JOINT = {"gpt2": "c_attn", "phi3": "gate_up_proj", "gpt_neox": "query_key_value"}
+
+
+def theirs(base: Path, adapter: Path) -> Any:
+    """Return the base with the adapter, as PEFT loads them."""
+    whole = transformers.AutoModelForCausalLM.from_pretrained(base, attn_implementation="eager")
+    return peft.PeftModel.from_pretrained(whole, adapter).eval()
+
+
+def logits(model: Any) -> Array:
+    with torch.no_grad():
+        found: Array = model(torch.tensor(IDS)).logits.numpy()
+    return found
+
+
+def near(got: Array, want: Array, widened: float = 1.0) -> bool:
+    return bool(np.abs(got - want).max() <= widened * bounds.LOGITS * np.abs(want).max())
+
+
+def from_peft(name: str, folder: Path, **settings: Any) -> Any:
+    """Write a base of a type to folder/base and random PEFT adapters on it to folder/theirs; return PEFT's model."""
+    base = make(name, folder / "base")
+    config = {"r": 4, "lora_alpha": 6, "init_lora_weights": False, "task_type": "CAUSAL_LM", **settings}
+    torch.manual_seed(5)
+    model = peft.get_peft_model(base, peft.LoraConfig(**config))
+    model.save_pretrained(folder / "theirs")
+    return model
+
+
+def read(folder: Path) -> mc.Model:
+    """Return the base with the adapters in that folder, as `tune --adapter` reads them."""
+    base = mc.load(folder / "base").model
+    adapter = read_adapter(folder / "theirs", base.config, "[tune] --adapter")
+    model = mc.Model(base.config, lora=adapter.lora)
+    for name, value in {**base.parameters, **adapter.weights}.items():
+        model.set_parameter(name, value)
+    return model
+
+
+def parameters_of(model: Any) -> dict[str, Any]:
+    """Return the tensors of PEFT's adapters by their names in files."""
+    return {
+        name.replace(".default", ""): value for name, value in model.named_parameters() if "lora_" in name
+    }
