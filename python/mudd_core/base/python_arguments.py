@@ -15,7 +15,7 @@ _HELP = re.compile(r"; (?:mudd|python3) [^;]*--help shows the options$")
 def in_python(text: str, names: Mapping[str, str]) -> str:
     """Return a message with options as arguments.
 
-    names: the argument of an option, or of a place such as [import] PATH, if it has another name.
+    names: the argument of an option, or of a place such as [export] RUN, if it has another name.
     """
 
     def argument(found: re.Match[str]) -> str:

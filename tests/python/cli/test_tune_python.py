@@ -73,7 +73,12 @@ def test_it_trains_the_run_of_the_command(given: Path, capsys: pytest.CaptureFix
         ),
         (("base", "chat.jsonl", "runs/x"), {"train_epochs": None}, ValueError, "train.epochs: expected"),
         (("base", "chat.jsonl", "runs/x"), {"model_n_layer": 1}, ValueError, "the base decides the model"),
-        (("nobase", "chat.jsonl", "runs/x"), {}, ValueError, "nobase"),
+        (
+            ("nobase", "chat.jsonl", "runs/x"),
+            {},
+            ValueError,
+            "[tune] base: expected a folder with config.json",
+        ),
         (("base", "none.jsonl", "runs/x"), {}, ValueError, "none.jsonl"),
     ],
 )
@@ -89,7 +94,7 @@ def test_a_wrong_argument_is_named_and_leaves_no_run(
         mc.tune(*arguments, **fields)  # type: ignore[arg-type]
     assert "--" not in "".join(str(caught.value).split("`")[::2])
     assert not (given / "runs" / "x" / "run.json").exists()
-    assert (arguments[0] == "nobase") == ("importing" in capsys.readouterr().out)  # nothing else gets so far
+    assert "importing" not in capsys.readouterr().out
 
 
 def test_another_base_is_refused_in_words_of_python(given: Path) -> None:

@@ -41,6 +41,7 @@ from mudd_core.run.store.run_folder import (
 )
 from mudd_core.run.store.tune_arguments import TuneArguments
 from mudd_core.tools.import_weights import command as import_command
+from mudd_core.tools.import_weights.source import require_source
 
 # Entries of a folder that an import creates, whether it is finished or not.
 _OF_IMPORT = {
@@ -144,6 +145,7 @@ def _refusal(imported: RunFolder, name: str, source: Path, changed: list[str], r
 
 
 def _import(name: str, to: RunFolder) -> None:
+    require_source(name, local(name, "[tune] --base"), place="[tune] --base:")
     print(f"importing {name} into {to}", flush=True)
     with contextlib.redirect_stdout(
         io.StringIO()

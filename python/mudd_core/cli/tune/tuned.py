@@ -76,7 +76,7 @@ def tuned(
     """Fine-tune a model as mc.tune documents."""
     require_flag("tune", "progress", progress)
     run = RunFolder(local(path_text("tune", "workdir", workdir), "[tune] workdir"))
-    with python_errors({"[import] PATH": "[tune] base"}):
+    with python_errors({}):
         asked = Asked(
             _base(base) if isinstance(base, Run) else path_text("tune", "base", base),
             path_text("tune", "data", data),

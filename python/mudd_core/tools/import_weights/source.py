@@ -16,23 +16,27 @@ from mudd_core.run.store.run_folder import RunFolder
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w-]*(\.[\w-]+)*/[A-Za-z0-9][\w.-]*|[A-Za-z0-9][\w-]*")
 
 
-def require_source(typed: str, source: Path, *, has_settings: bool) -> None:
-    """Raise UserError if there is nothing to import; for a model's name, the error has the download command."""
-    require_no_gguf(source, "[import] PATH:", "a folder with config.json, safetensors and tokenizer.json")
+PLACE = "[import] PATH:"
+
+
+def require_source(typed: str, source: Path, *, has_settings: bool = False, place: str = PLACE) -> None:
+    """Raise UserError if there is nothing to import; for a model's name, the error has the download command.
+
+    place: of the messages.
+    """
+    require_no_gguf(source, place, "a folder with config.json, safetensors and tokenizer.json")
     if source.is_dir() and not has_settings:
-        _require_model(typed, source)
-        _require_settings(source)
+        _require_model(typed, source, place)
+        _require_settings(source, place)
     if source.is_dir() or (source.exists() and has_settings):
         return
     if source.exists():
         raise UserError(
-            "[import] PATH: expected a folder with config.json, safetensors and tokenizer.json, got "
+            f"{place} expected a folder with config.json, safetensors and tokenizer.json, got "
             f"the file {source}; pass its folder, or add --settings=FILE with the settings of its "
             "model"
         )
-    wanted = (
-        f"[import] PATH: expected a folder with config.json, safetensors and tokenizer.json, got '{source}'"
-    )
+    wanted = f"{place} expected a folder with config.json, safetensors and tokenizer.json, got '{source}'"
     is_local = ("/" in typed and source.parent.is_dir()) or source.suffix == ".safetensors"
     if is_local or not _HUB_NAME.fullmatch(typed):
         raise UserError(f"{wanted}, which does not exist")
@@ -42,20 +46,18 @@ def require_source(typed: str, source: Path, *, has_settings: bool) -> None:
     )
 
 
-def _require_model(typed: str, source: Path) -> None:
+def _require_model(typed: str, source: Path, place: str) -> None:
     """Raise UserError for adapters of PEFT, and for a run, which needs no import."""
     other = other_folder(source)
     if other is not None and other.base is not None:
-        raise UserError(f"[import] PATH: expected a model, got {other.text}; {other.way_out}")
+        raise UserError(f"{place} expected a model, got {other.text}; {other.way_out}")
     run = RunFolder(source)
     if run.is_own_run:
         line = shlex.join([*typed_program(), "sample", typed])
-        raise UserError(
-            f"[import] PATH: expected a model of another program, got the run {typed}; type: {line}"
-        )
+        raise UserError(f"{place} expected a model of another program, got the run {typed}; type: {line}")
 
 
-def _require_settings(source: Path) -> None:
+def _require_settings(source: Path, place: str) -> None:
     """Raise UserError for a folder without config.json, with the folder that has it or the command that fetches it."""
     # the folder of Mistral's own program has a message of its own
     if any((source / name).exists() for name in (SETTINGS, "params.json")):
@@ -74,6 +76,6 @@ def _require_settings(source: Path) -> None:
     else:
         remedy = "pass the folder of a model (`hf download OWNER/NAME --local-dir FOLDER` fetches one)"
     raise UserError(
-        "[import] PATH: expected a folder with config.json, safetensors and tokenizer.json, got "
-        f"{source}, which has no {SETTINGS}; {remedy}"
+        f"{place} expected a folder with config.json, safetensors and tokenizer.json, got {source}, which "
+        f"has no {SETTINGS}; {remedy}"
     )
