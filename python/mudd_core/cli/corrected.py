@@ -12,11 +12,11 @@ from mudd_core.base.surroundings import typed_program
 from mudd_core.cli.main_help import group_lines
 from mudd_core.cli.names import ALIASES, COMMANDS, PROMPTS, READING, TOOLS
 from mudd_core.cli.request import MISSING_CONFIG, Request
-from mudd_core.cli.retyping import Retyped, is_config, retyped
+from mudd_core.cli.retyping import Retyped, retyped
 from mudd_core.config import apply_overrides, check_config, find_config, read_config, split_words
 from mudd_core.config.arguments import argument, bare
+from mudd_core.config.config_files import family_configs, is_config
 from mudd_core.config.foreign import COMMANDS as FOREIGN
-from mudd_core.config.load import family_configs
 from mudd_core.config.overrides import field_path
 from mudd_core.config.schema import fields_of_all
 from mudd_core.config.suggest import nearest

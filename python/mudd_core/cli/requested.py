@@ -24,10 +24,10 @@ from mudd_core.cli.corrected import (
 from mudd_core.cli.names import ALIASES, COMMANDS, KNOWN_WORDS, OPTIONS, READING
 from mudd_core.cli.originals import load_original
 from mudd_core.cli.request import Request
-from mudd_core.cli.retyping import is_config
 from mudd_core.config import Config, apply_overrides, check_config, read_config, split_words, typed_names
 from mudd_core.config.arguments import Argument, bare
 from mudd_core.config.check import require_own_steps
+from mudd_core.config.config_files import is_config
 from mudd_core.config.overrides import field_path
 from mudd_core.config.schema import fields_of_all
 from mudd_core.programs.program import DEVICES, CommandLine, is_our_own, is_yml

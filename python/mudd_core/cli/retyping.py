@@ -17,8 +17,9 @@ from mudd_core.cli.foreign_values import (
 )
 from mudd_core.cli.names import COMMANDS, OF_TUNE, OPTIONS, READING
 from mudd_core.cli.request import Request
-from mudd_core.config import Config, apply_overrides, find_config, read_config, split_words
+from mudd_core.config import Config, apply_overrides, read_config, split_words
 from mudd_core.config.arguments import Argument, Arguments, argument
+from mudd_core.config.config_files import is_config
 from mudd_core.config.fields import FieldInfo, walk
 from mudd_core.config.foreign import ANEW, NOTES, OUTPUTS, SCRIPTS, SETTINGS
 from mudd_core.config.overrides import field_path
@@ -130,14 +131,6 @@ def _target(name: str, command: str) -> str:
     if command == "report" and name in OUTPUTS:
         return "--html"
     return OF_TUNE.get(SETTINGS[name], SETTINGS[name]) if command == "tune" else SETTINGS[name]
-
-
-def is_config(word: str) -> bool:
-    """Return True if an argument names a config file."""
-    try:
-        return find_config(word).suffix in (".py", ".json")
-    except UserError:
-        return False
 
 
 def _config_at(name: str) -> Config | None:

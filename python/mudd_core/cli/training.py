@@ -21,9 +21,9 @@ from mudd_core.cli.request import Request
 from mudd_core.cli.same_run import command_line, to_go_on
 from mudd_core.cli.standard_streams import Tee, copied_output
 from mudd_core.config import Config, OtherConfigError, config_hash, mesh_of, split_words
+from mudd_core.config.config_files import is_shipped
 from mudd_core.config.describe import listing
 from mudd_core.config.fields import walk
-from mudd_core.config.load import is_shipped
 from mudd_core.config.overrides import field_path
 from mudd_core.config.pipelines import spec_of
 from mudd_core.run.build.recipe import recipe_note

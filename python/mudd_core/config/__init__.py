@@ -1,6 +1,7 @@
 """Configuration: typed frozen dataclasses, the files that return them, overrides, JSON and checks."""
 
 from mudd_core.config.check import check_config, check_fields
+from mudd_core.config.config_files import config_folders, find_config
 from mudd_core.config.data import DataConfig, HubConfig, StorageConfig
 from mudd_core.config.families import (
     FAMILIES,
@@ -17,7 +18,7 @@ from mudd_core.config.families import (
     kv_heads,
     mixture_of,
 )
-from mudd_core.config.load import config_folders, find_config, load_config, read_config
+from mudd_core.config.load import load_config, read_config
 from mudd_core.config.log import LogConfig
 from mudd_core.config.mesh import DistConfig, MeshConfig
 from mudd_core.config.mesh_fit import Mesh, mesh_of, worlds

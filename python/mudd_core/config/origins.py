@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.show.printable import visible
+from mudd_core.config.config_files import find_config
 from mudd_core.config.fields import walk
-from mudd_core.config.load import find_config, read_config
+from mudd_core.config.load import read_config
 from mudd_core.config.overrides import field_path, split_words
 from mudd_core.config.run_config import Config
 from mudd_core.config.suggest import nearest_field

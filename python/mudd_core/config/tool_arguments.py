@@ -148,13 +148,9 @@ class ToolArguments(argparse.ArgumentParser):
 
     def _as_option(self, word: str, words: Sequence[str]) -> str:
         """Return the argument as the value of its option; raise UserError with the whole command for a config."""
-        from mudd_core.config.load import find_config
+        from mudd_core.config.config_files import is_config
 
-        try:
-            is_config = find_config(word).suffix in (".py", ".json")
-        except UserError:
-            is_config = False
-        if not is_config:
+        if not is_config(word):
             return f"{self._run}={word}"
         line = self._command([f"--config={word}" if one == word else one for one in words])
         raise UserError(f"[{self._tool}] '{word}' is neither an option nor name=value; type: {line}")
@@ -181,6 +177,19 @@ class ToolArguments(argparse.ArgumentParser):
         named = any(item.option in ("--config", self._run) or is_plain(item) for item in typed)
         return [] if named or not self._run or {"--config", "RUN", self._run} & set(missing) else [_RUN]
 
+    def _with_config(self, missing: Sequence[str]) -> str | None:
+        """Return the whole command if only --config is missing and a bare argument is the name of a config."""
+        from mudd_core.config.config_files import is_config
+
+        if list(missing) != ["--config"]:
+            return None
+        bare = [word for word in self._typed if is_plain(argument(word)) and is_config(word)]
+        return (
+            self._command([f"--config={one}" if one in bare[:1] else one for one in self._typed])
+            if bare
+            else None
+        )
+
     def _with_target(self, missing: Sequence[str]) -> tuple[list[str], list[str]]:
         """Return (other arguments, --to) if --to is missing, and a second folder or --out was passed instead."""
         typed = list(self._typed)
@@ -201,6 +210,8 @@ class ToolArguments(argparse.ArgumentParser):
             names = text.split(", ")
             message = f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} missing"
             if _EXAMPLES.keys() >= set(names):
+                if (line := self._with_config(names)) is not None:
+                    raise UserError(f"[{self._tool}] {message}; type: {line}")
                 typed, target = self._with_target(names)
                 examples = target or [*self._missing_run(names), *(_EXAMPLES[name] for name in names)]
                 line = self._command([*typed, *examples])

@@ -10,9 +10,9 @@ import pytest
 from launched import called, launched
 from mudd_core.cli.main_help import group_lines
 from mudd_core.cli.names import ALIASES, COMMANDS, GROUPS, OPTIONS, TOOLS
+from mudd_core.config.config_files import family_configs
 from mudd_core.config.foreign import COMMANDS as FOREIGN
 from mudd_core.config.foreign import KINDS, SCRIPTS, SETTINGS
-from mudd_core.config.load import family_configs
 from mudd_core.config.schema import fields_of_all
 from mudd_core.programs.program import programs
 from tiny_run import TinyRun

@@ -14,7 +14,7 @@ from mudd_core.cli.completion.script import SHELLS, script
 from mudd_core.cli.completion.tables import known_names
 from mudd_core.cli.names import COMMANDS, TOOLS
 from mudd_core.config import FAMILIES
-from mudd_core.config.load import config_files
+from mudd_core.config.config_files import config_files
 from mudd_core.config.schema import fields_of_all
 
 # As bash calls the function of `complete -F`: the line up to the cursor, and COMP_WORDS.

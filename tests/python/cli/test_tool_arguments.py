@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 import pytest
 
+from launched import arguments_of, launched
 from mudd_core.cli import main
 from mudd_core.config.tool_arguments import fraction, positive_number, whole_number
 
@@ -61,3 +63,11 @@ def test_what_the_types_take() -> None:
             fraction(text)
     with pytest.raises(argparse.ArgumentTypeError, match="of at most 5, got '6'"):
         whole_number(high=5)("6")
+
+
+def test_a_bare_config_is_named_as_the_config(tmp_path: Path) -> None:
+    done = launched(tmp_path, "sweep", "tiny.py", "optim.lr=1e-3,3e-3", "--plan")
+    told, _, line = done.stderr.rstrip("\n").partition("; type: ")
+    assert done.returncode == 2 and told == "error: [sweep] --config is missing"
+    assert line.endswith(" sweep --config=tiny.py optim.lr=1e-3,3e-3 --plan")
+    assert launched(tmp_path, *arguments_of(line)).returncode == 0

@@ -10,7 +10,8 @@ import pytest
 import mudd_core as mc
 from launched import called, launched
 from mudd_core.base.errors import UserError
-from mudd_core.config.load import config_files, read_config
+from mudd_core.config.config_files import config_files
+from mudd_core.config.load import read_config
 from mudd_core.run.build.plan_time import SpeedOfRuns
 from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.tools.configs.command import main

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from mudd_core.cli.names import ALIASES, COMMANDS, OPTIONS, READING, TOOLS
 from mudd_core.config import FAMILIES
+from mudd_core.config.config_files import config_files
 from mudd_core.config.fields import FieldInfo
-from mudd_core.config.load import config_files
 from mudd_core.config.schema import fields_of_all
 
 # Tools whose first argument is one of a few names.

@@ -18,8 +18,9 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.show.tables import text_table
 from mudd_core.base.show.terminal import WIDTH
 from mudd_core.base.units import count_text, duration
+from mudd_core.config.config_files import family_configs
 from mudd_core.config.foreign import ALIASES, KINDS
-from mudd_core.config.load import family_configs, list_configs
+from mudd_core.config.load import list_configs
 from mudd_core.config.suggest import nearest
 from mudd_core.config.tool_arguments import ToolArguments
 from mudd_core.tools.configs.sizes import Sizes, Speed, of_others, sizes_of, text_of
