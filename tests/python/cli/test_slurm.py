@@ -198,6 +198,7 @@ def test_the_script_is_valid_shell_with_the_lines_of_the_options(tmp_path: Path)
         (("train.threads=8",), 8),
         (("--threads=8", "train.threads=8"), 8),
         (("--threads=4", "train.threads=0"), 4),
+        (("--cpus-per-task=3", "--ntasks-per-node=2"), 3),  # as sbatch names them
     ],
 )
 def test_a_rank_gets_the_cores_of_its_threads(words: tuple[str, ...], cores: int) -> None:

@@ -106,11 +106,18 @@ def _parser() -> ToolArguments:
     parser = ToolArguments("slurm", __doc__ or "", fields="train.steps=1000")
     count = whole_number(1)
     parser.add_argument("--nodes", type=count, default=1, metavar="N", help="nodes of the job; default 1")
+    # The second name is sbatch's own.
     parser.add_argument(
-        "--ranks-per-node", type=count, default=1, metavar="N", help="ranks on each node; default 1"
+        "--ranks-per-node",
+        "--ntasks-per-node",
+        type=count,
+        default=1,
+        metavar="N",
+        help="ranks on each node; default 1",
     )
     parser.add_argument(
         "--threads",
+        "--cpus-per-task",
         type=count,
         metavar="N",
         help=f"cores and threads of a rank; default train.threads, else {_CORES}",
