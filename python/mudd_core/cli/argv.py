@@ -207,4 +207,7 @@ def require_takers(command: str, options: Iterable[str]) -> None:
     for name in options:
         takers = OPTIONS[name][2]
         if takers and command not in takers:
-            raise UserError(f"[arguments] {name}: expected the command {' or '.join(takers)}, got {command}")
+            hint = "; --steps sets the number of steps" if (name, command) == ("--step", "train") else ""
+            raise UserError(
+                f"[arguments] {name}: expected the command {' or '.join(takers)}, got {command}{hint}"
+            )

@@ -76,7 +76,7 @@ def test_help_shows_every_field_with_default_unit_and_meaning(tmp_path: Path) ->
         (["sample", "--config=tiny.py", "--plan"], "--plan: expected the command train, got sample"),
         (
             ["--config=tiny.py", "--step=3"],
-            "--step: expected the command validate or sample or chat, got train",
+            "--step: expected the command validate or sample or chat, got train; --steps sets the number of steps",
         ),
         (["--help=gpt2"], "expected nothing or all after it"),
         (["profile", "--config=tiny.py", "--setps=3"], "[profile] unknown option '--setps'; did you mean"),
