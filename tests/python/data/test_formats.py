@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from launched import launched
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.framing import framed
 from mudd_core.data.formats import FORMATS, documents, format_of, rows
@@ -87,6 +88,13 @@ def test_a_wrong_column_is_refused_with_the_names_that_are_there(name: str, tmp_
     WRITERS[name](path)
     with pytest.raises(UserError, match=r"got 'txt'; it has .*input_ids.*text"):
         list(documents(path, "txt"))
+
+
+def test_conversations_are_named_where_text_is_read(tmp_path: Path) -> None:
+    (tmp_path / "chat.jsonl").write_text('{"messages": [{"role": "user", "content": "hi"}]}\n')
+    done = launched(tmp_path, "data", "--config=tiny.py", "data.path=chat.jsonl")
+    told = "chat.jsonl, got 'text'; it has messages; data.pipeline=chat reads conversations"
+    assert done.returncode == 2 and done.stderr.endswith(f"{told}\n"), done.stderr
 
 
 @pytest.mark.parametrize("name", ["tfrecord", "arrayrecord", "parquet", "jsonl"])

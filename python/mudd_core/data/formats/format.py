@@ -126,12 +126,16 @@ class Format:
     has: Callable[[Path], bool] = _every_file
 
 
+_CONVERSATIONS = {"messages", "completion", "chosen"}  # keys of records that data.pipeline=chat reads
+
+
 def require_columns(path: Path, wanted: Columns, there: list[str]) -> None:
     """Raise UserError with the names of the existing columns if one of `wanted` is missing."""
     for name in wanted or ():
         if name not in there:
             names = ", ".join(sorted(there)[:20]) or "none"
-            raise UserError(f"[data.column] expected a column of {path}, got {name!r}; it has {names}")
+            hint = "; data.pipeline=chat reads conversations" if _CONVERSATIONS & set(there) else ""
+            raise UserError(f"[data.column] expected a column of {path}, got {name!r}; it has {names}{hint}")
 
 
 def text_of(value: Value | None, path: Path, number: int, column: str) -> str:
