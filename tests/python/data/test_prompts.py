@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -241,3 +243,29 @@ def test_a_prompt_of_byte_tokens_is_not_cut_inside_a_character(tmp_path: Path) -
     for count in range(2):
         stream = own.stream(ids[: len(ids) - 3 * count])
         assert "".join(map(stream, own.encode("漢字 the", bos=False)[1:])) + stream.end() == "漢字 the"
+
+
+class Counting:
+    """A tokenizer with the number of ids that it has decoded."""
+
+    def __init__(self, own: Any) -> None:
+        self._own, self.decoded = own, 0
+
+    def decode(self, ids: Iterable[int]) -> str:
+        some = list(ids)
+        self.decoded += len(some)
+        return str(self._own.decode(some))
+
+
+@pytest.mark.parametrize("kind", ["llama-2", "no bos", "sentencepiece"])
+def test_a_stream_of_a_long_text_decodes_each_id_a_limited_number_of_times(kind: str, tmp_path: Path) -> None:
+    own = opened(
+        sentencepiece_folder(tmp_path) if kind == "sentencepiece" else folder_of(tmp_path / "hf", kind)
+    )
+    draw = random.Random(4)
+    text = " ".join(draw.choice(["the cat", "sat", "漢字", "é on", "  two"]) for _ in range(400))
+    ids = own.encode(text, bos=False)
+    counting = Counting(own)
+    stream = Growing(counting)
+    assert "".join(map(stream, ids)) + stream.end() == own.decode(ids)
+    assert len(ids) > 800 and counting.decoded < 64 * len(ids)

@@ -6,7 +6,8 @@ import codecs
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-_CONTEXT = 8  # ids of a prompt that the decoder gets, because it drops the space of the first token only
+_CONTEXT = 8  # earlier ids that the decoder gets, because it drops the space of the first token only
+_MOST = 64  # ids that the decoder gets at most, unless a character is incomplete
 _LONGEST_CHARACTER = 4  # bytes of UTF-8
 
 
@@ -42,7 +43,7 @@ class Bytes:
 
 
 class Growing:
-    """A stream for decoders that depend on neighbours: it decodes all ids and drops the text returned before."""
+    """A stream for decoders that depend on neighbours: it decodes the last ids and drops the text returned before."""
 
     def __init__(self, tokenizer: Decodes, after: Sequence[int] = ()) -> None:
         self._tokenizer = tokenizer
@@ -56,6 +57,8 @@ class Growing:
             self._held = text[self._given :]
             return ""
         new, self._held = text[self._given :], ""
+        if len(self._ids) >= _MOST:
+            self._ids, text = _context(self._tokenizer, self._ids)
         self._given = len(text)
         return new
 
@@ -66,7 +69,7 @@ class Growing:
 
 
 def _context(tokenizer: Decodes, after: Sequence[int]) -> tuple[list[int], str]:
-    """Return the last ids of a prompt and their text."""
+    """Return the last of the earlier ids and their text."""
     ids, text = [int(token) for token in after], ""
     # A byte token in the middle of a character corrupts the text of all following byte tokens.
     for length in range(_CONTEXT, _CONTEXT + _LONGEST_CHARACTER):
