@@ -16,8 +16,11 @@ CLASSES = {"llama": "LlamaForCausalLM", "gpt2": "GPT2LMHeadModel", "gemma3": "Ge
 _WORDS = ["cat", "the", "Zug", "fährt", "漢字", "return", "{x}", "naïve", "1.5", "...", "ß", "end", "é"]
 
 
-def write_model(folder: Path, name: str) -> Path:
-    """Write a folder of Hugging Face with random weights, whose logits differ clearly, and a chat template."""
+def write_model(folder: Path, name: str, more: int = 0) -> Path:
+    """Write a folder of Hugging Face with random weights, whose logits differ clearly, and a chat template.
+
+    more: ids of the model that the tokenizer does not have.
+    """
     write_folder(folder, "chatml")
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     kind, settings = MODELS[name]
@@ -25,7 +28,7 @@ def write_model(folder: Path, name: str) -> Path:
     settings = {
         **settings,
         longest: T,
-        "vocab_size": len(tokenizer),
+        "vocab_size": len(tokenizer) + more,
         "initializer_range": 0.2,
         "bos_token_id": tokenizer.bos_token_id,
         "eos_token_id": tokenizer.eos_token_id,

@@ -17,9 +17,16 @@ from mudd_core.config.fields import LONGEST
 from mudd_core.graph.recording import Recorder, recorded, running
 from mudd_core.models import Batch, Cache, model_function
 
-Caches = dict[str, Array]  # name of a graph input -> array [1, heads, max_seq_len, width]
+Caches = dict[str, Array]  # name of a graph input -> array [B, heads, positions, width]
 
 _PIECES = (64, 8, 1)  # a prompt is split into pieces of these lengths, without padding
+
+
+def new_caches(config: ModelConfig, sequences: int, positions: int) -> Caches:
+    """Return the memory of the keys and values of `sequences` sequences of at most `positions` ids."""
+    shape = (sequences, kv_heads(config), positions, head_width(config))
+    names = (f"{which}_cache.{layer}" for which in "kv" for layer in range(config.n_layer))
+    return {name: np.zeros(shape, np.float32) for name in names}
 
 
 def ring_positions(config: ModelConfig, needed: int, window: str) -> int:
@@ -98,27 +105,25 @@ class Generator:
         self.store = store
         self.in_use = in_use
         self._spare: Caches | None = None
-        self._plans: dict[int, tuple[_core.Executor, int]] = {}
-        self._attached: dict[int, Caches] = {}  # caches by the length of a piece
+        # By sequences, ids of a piece, and positions of the caches.
+        self._plans: dict[tuple[int, int, int], tuple[_core.Executor, int]] = {}
+        self._attached: dict[tuple[int, int, int], Caches] = {}
 
     @alone
     def take_caches(self) -> Caches:
         """Return caches for one run. Reuse the caches of a finished run if there are any."""
         spare, self._spare = self._spare, None
-        if spare is not None:
-            return spare
-        shape = (1, kv_heads(self.config), self.config.max_seq_len, head_width(self.config))
-        names = (f"{which}_cache.{layer}" for which in "kv" for layer in range(self.config.n_layer))
-        return {name: np.zeros(shape, np.float32) for name in names}
+        return new_caches(self.config, 1, self.config.max_seq_len) if spare is None else spare
 
     def give_back(self, caches: Caches) -> None:
         """Keep the caches of a finished run for the next one."""
         self._spare = caches
 
-    def _plan(self, length: int, caches: Caches) -> tuple[_core.Executor, int]:
-        if length not in self._plans:
-            recorder = Recorder(self.store, training=False, samples=1, shards=1)
-            inputs = recorder.input("inputs", (1, length))
+    def _plan(self, shape: tuple[int, int], caches: Caches) -> tuple[_core.Executor, int]:
+        key = (*shape, next(iter(caches.values())).shape[2])
+        if key not in self._plans:
+            recorder = Recorder(self.store, training=False, samples=shape[0], shards=1)
+            inputs = recorder.input("inputs", shape)
             values = {
                 name: recorder.input(name, array.shape, "float32", external=True)
                 for name, array in caches.items()
@@ -131,12 +136,12 @@ class Generator:
                 logits = model_function(self.config)(self.config, batch, cache).logits()
             number = recorded(logits).number
             executor = _core.Executor(recorder.graph, self.store, losses=[], keep=[number])
-            self._plans[length] = (executor, number)
-        executor, number = self._plans[length]
-        if self._attached.get(length) is not caches:
+            self._plans[key] = (executor, number)
+        executor, number = self._plans[key]
+        if self._attached.get(key) is not caches:
             for name, array in caches.items():
                 executor.attach(name, array)
-            self._attached[length] = caches
+            self._attached[key] = caches
         return executor, number
 
     @alone
@@ -145,12 +150,20 @@ class Generator:
         rows = []
         while ids.size:
             length = next(piece for piece in _PIECES if piece <= ids.size)
-            executor, number = self._plan(length, caches)
+            executor, number = self._plan((1, length), caches)
             executor.set("inputs", np.ascontiguousarray(ids[None, :length]))
             executor.run(cache_length=cached)
             rows.append(np.array(executor.get(number)[0]))
             ids, cached = ids[length:], cached + length
         return np.concatenate(rows)
+
+    @alone
+    def step(self, ids: npt.NDArray[np.int32], cached: int, caches: Caches) -> npt.NDArray[np.float32]:
+        """Return logits [B, V] of one id [B] for each of B sequences after `cached` earlier ones in caches [B, ...]."""
+        executor, number = self._plan((ids.size, 1), caches)
+        executor.set("inputs", np.ascontiguousarray(ids[:, None]))
+        executor.run(cache_length=cached)
+        return np.array(executor.get(number)[:, 0])
 
     def run(
         self,
@@ -213,16 +226,14 @@ class FullPasses(Generator):
         return np.array(executor.get(number)[0, cached:end])
 
     def _full_plan(self, length: int) -> tuple[_core.Executor, int]:
-        if length not in self._plans:
+        key = (1, length, 0)
+        if key not in self._plans:
             recorder = Recorder(self.store, training=False, samples=1, shards=1)
             batch = Batch(recorder.input("inputs", (1, length)))
             with running(recorder):
                 number = recorded(model_function(self.config)(self.config, batch, None).logits()).number
-            self._plans[length] = (
-                _core.Executor(recorder.graph, self.store, losses=[], keep=[number]),
-                number,
-            )
-        return self._plans[length]
+            self._plans[key] = (_core.Executor(recorder.graph, self.store, losses=[], keep=[number]), number)
+        return self._plans[key]
 
 
 def make_generator(config: ModelConfig, store: _core.ParamStore, in_use: InUse, positions: int) -> Generator:

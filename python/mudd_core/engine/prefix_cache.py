@@ -10,10 +10,9 @@ import numpy.typing as npt
 
 from mudd_core.engine.generate import Caches, Generator
 from mudd_core.engine.model import Model
+from mudd_core.engine.scoring.shared import common
 
-_AT_ONCE = (
-    256  # ids of a prompt between two checks for a stop; a multiple of the longest piece of a Generator
-)
+AT_ONCE = 256  # ids of a prompt between two checks for a stop; a multiple of the longest piece of a Generator
 
 Sample = Callable[[npt.NDArray[np.float32], int], int]
 
@@ -58,14 +57,14 @@ class PrefixCache:
         generator = model.generator()
         taken = self._taken(generator)
         fed, caches = taken.ids, taken.caches
-        self.reused = _common(fed, prompt[:-1])
+        self.reused = common(fed, prompt[:-1])
         del fed[self.reused :]
         try:
             row = None
             while len(fed) < len(prompt):
                 if stopped():
                     return
-                some = prompt[len(fed) : len(fed) + _AT_ONCE]
+                some = prompt[len(fed) : len(fed) + AT_ONCE]
                 row = generator.feed(np.array(some, np.int32), len(fed), caches)[-1]
                 fed.extend(some)
             assert row is not None
@@ -97,9 +96,3 @@ class PrefixCache:
             self._kept = taken
         else:
             taken.generator.give_back(taken.caches)
-
-
-def _common(first: Sequence[int], second: Sequence[int]) -> int:
-    """Return the length of the common prefix of two sequences."""
-    pairs = zip(first, second, strict=False)
-    return next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(first), len(second)))

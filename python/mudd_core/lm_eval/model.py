@@ -92,8 +92,9 @@ class Model(TemplateLM):
         self._prompts: Prompts | None = None
         sequences = _sequences(batch_size)
         self.batch_size = sequences or "auto"
-        self.scorer = Scorer(self._opened.model, min(sequences, max_batch_size or sequences))
-        self._answers = Answers(self._opened.model, self._tokenizer, self.max_length)
+        most = min(sequences, max_batch_size or sequences)
+        self.scorer = Scorer(self._opened.model, most)
+        self.answers = Answers(self._opened.model, self._tokenizer, self.max_length, most)
         self.truncated = 0  # contexts that lost tokens so far
 
     @property
@@ -205,14 +206,19 @@ class Model(TemplateLM):
 
     def generate_until(self, requests: Sequence[Prompted], disable_tqdm: bool = False) -> list[str]:
         """Return the generated answer of each prompt, up to a stop string of the task or the end of the document."""
-        prompts = [self.tok_encode(request.args[0]) or [self.prefix_token_id] for request in requests]
+        prompts = [
+            (self.tok_encode(text) or [self.prefix_token_id], Settings.of(settings))
+            for text, settings in (request.args for request in requests)
+        ]
         found = [""] * len(prompts)
-        # In sorted order prompts follow those with which they share the most.
-        order = sorted(range(len(prompts)), key=lambda at: prompts[at])
-        for at in tqdm(order, disable=disable_tqdm or None, desc="Answers"):
-            settings = Settings.of(requests[at].args[1])
-            found[at] = self._answers.text(prompts[at], settings)
-            self.cache_hook.add_partial("generate_until", requests[at].args, found[at])
+        with tqdm(total=len(prompts), disable=disable_tqdm or None, desc="Answers") as bar:
+
+            def done(at: int, text: str) -> None:
+                found[at] = text
+                self.cache_hook.add_partial("generate_until", requests[at].args, text)
+                bar.update()
+
+            self.answers.texts(prompts, done)
         return found
 
     def apply_chat_template(

@@ -7,6 +7,7 @@ import random
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,14 @@ import mudd_core as mc
 from launched import launched
 from mudd_core.base.errors import UserError
 from mudd_core.cli import main
+from mudd_core.data.tokenizers.tokenizer import ByteTokenizer
 from places import ROOT
 
 pytest.importorskip("lm_eval")
 pytest.importorskip("accelerate")
 
 from lm_eval_cases import CLASSES, T, choices, instances, text, write_model
+from mudd_core.lm_eval.generation import Answers, Settings
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the harness and its packages
 CLOSE = 1e-4  # float32 sums of up to 200 log-probabilities by another program
@@ -98,6 +101,71 @@ def test_generated_answers_equal_hf_with_stop_strings(both: tuple[Any, Any]) -> 
     )
     expected = theirs.generate_until(asked, disable_tqdm=True)
     assert ours.generate_until(asked, disable_tqdm=True) == expected and len(set(expected)) > 3
+
+
+def answered() -> list[Any]:
+    """Return requests for answers, greedy and sampled, from prompts of several lengths."""
+    draw = random.Random(8)
+    settings = [
+        {"temperature": 0.8, "do_sample": True, "seed": 3},
+        {"do_sample": False},
+        {"until": ["e", "é"]},
+    ]
+    return instances(
+        "generate_until",
+        [(text(draw, 3 + at % 5), {**settings[at % 3], "max_gen_toks": 5 + at}) for at in range(20)],
+    )
+
+
+def test_answers_do_not_depend_on_the_batch(llama: Path) -> None:
+    batched, alone = mc.lm_eval.Model(llama), mc.lm_eval.Model(llama, batch_size=1)
+    found = batched.generate_until(answered(), disable_tqdm=True)
+    assert found == alone.generate_until(answered(), disable_tqdm=True) and len(set(found)) > 15
+    # Fewer than half of the steps, because sequences share them.
+    assert 2 * batched.answers.steps < alone.answers.steps
+
+
+def test_ids_that_the_tokenizer_does_not_have_are_generated_as_in_hf(tmp_path: Path) -> None:
+    from lm_eval.models.huggingface import HFLM
+
+    folder = write_model(tmp_path, "llama", more=300)
+    theirs, ours = HFLM(pretrained=str(folder), device="cpu", dtype="float32"), mc.lm_eval.Model(folder)
+    draw = random.Random(9)
+    asked = [
+        (text(draw, 3 + at), {"until": ["."], "max_gen_toks": 20, "do_sample": False}) for at in range(6)
+    ]
+    found = ours.generate_until(instances("generate_until", asked), disable_tqdm=True)
+    assert found == theirs.generate_until(instances("generate_until", asked), disable_tqdm=True)
+    lengths = [len(ours.tok_encode(one, add_special_tokens=False)) for one in found]
+    assert min(lengths) < 18  # ids without text are among the 20
+
+
+class Counting(ByteTokenizer):
+    """Bytes as tokens, and the number of ids that were decoded."""
+
+    decoded = 0
+
+    def decode(self, ids: Iterable[int]) -> str:
+        some = list(ids)
+        self.decoded += len(some)
+        return super().decode(some)
+
+
+def test_an_answer_is_decoded_once_and_cut_as_in_hf() -> None:
+    model = mc.Model(mc.GPT2Config(vocab_size=257, max_seq_len=600, d_model=16, n_layer=1, n_head=2))
+    tokenizer, found = Counting(), list[str]()
+    answers = Answers(model, tokenizer, 600)
+    settings = Settings.of({"until": [], "max_gen_toks": 500, "temperature": 1.0})
+    answers.texts([([1, 2, 3], settings)], lambda at, text: found.append(text))
+    assert tokenizer.decoded <= 500 and len(found[0]) > 100
+    ends = [found[0][40:42], found[0][41], found[0][20:23]]
+    for stops in (ends[:1], ends[:2], ends, ends[::-1]):
+        cut = Settings.of({"until": stops, "max_gen_toks": 500, "temperature": 1.0})
+        answers.texts([([1, 2, 3], cut)], lambda at, text: found.append(text))
+        wanted = found[0]
+        for stop in stops:
+            wanted = wanted.split(stop)[0]
+        assert found[-1] == wanted
 
 
 def test_the_chat_template_renders_as_in_hf(both: tuple[Any, Any]) -> None:

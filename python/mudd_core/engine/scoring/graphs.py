@@ -10,7 +10,7 @@ import numpy as np
 
 from mudd_core import _core
 from mudd_core.base.types import Array, Float32, Int32
-from mudd_core.config.families import head_width, kv_heads
+from mudd_core.engine.generate import Caches
 from mudd_core.engine.model import Model
 from mudd_core.graph.recording import Recorder, Value, recorded, running
 from mudd_core.models import Batch, Cache, model_function
@@ -19,7 +19,6 @@ from mudd_core.models.hidden import Hidden
 _KEPT = 12  # planned graphs of different shapes that are kept
 
 Planned = TypeVar("Planned")
-Caches = dict[str, Array]  # name of a graph input -> array [B, heads, positions, width]
 Sums = tuple[Array, Array, Array]  # nats float64 [N], targets float64 [N], guessed float32 [N]
 
 
@@ -31,12 +30,6 @@ class Graphs:
         self._config = model.config
         self._plans: OrderedDict[Hashable, tuple[_core.Executor, tuple[int, ...]]] = OrderedDict()
         self._head_names = self._names_of_head()
-
-    def new_caches(self, samples: int, positions: int) -> Caches:
-        """Return the memory of the keys and values of `samples` sequences."""
-        shape = (samples, kv_heads(self._config), positions, head_width(self._config))
-        names = (f"{which}_cache.{layer}" for which in "kv" for layer in range(self._config.n_layer))
-        return {name: np.zeros(shape, np.float32) for name in names}
 
     def states(self, ids: Int32, caches: Caches | None = None, cached: int = 0) -> Float32:
         """Return a view of the final states [B, T, D] of ids [B, T]; the next call of this shape overwrites it.

@@ -9,12 +9,11 @@ from functools import partial
 import numpy as np
 
 from mudd_core.base.types import Float32
-from mudd_core.config import mixture_of
 from mudd_core.config.families import family_of
 from mudd_core.engine.batch_check import checked_ids
 from mudd_core.engine.model import Model
 from mudd_core.engine.scoring.graphs import Graphs
-from mudd_core.engine.scoring.shared import LEAST, Ids, groups_of, longest_of
+from mudd_core.engine.scoring.shared import LEAST, Ids, depends_on_others, groups_of, longest_of
 from mudd_core.engine.scoring.walk import Found, Walk
 
 TOKENS = 4096  # of a graph run, unless a sequence is longer
@@ -53,9 +52,7 @@ class Scorer:
             )
         self._model, self._sequences = model, sequences
         self._graphs = Graphs(model)
-        mixture = mixture_of(model.config)
-        # The experts' capacity depends on the other tokens of a graph run.
-        self._alone = mixture is not None and mixture.capacity_factor > 0
+        self._alone = depends_on_others(model.config)
         self._shares = shares and family_of(model.config).decodes and not self._alone
         self.computed = 0  # tokens of the last call that the layers computed, with padding
         self.scored = 0  # tokens of all its sequences

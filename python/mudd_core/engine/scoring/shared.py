@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mudd_core.config import ModelConfig, mixture_of
+from mudd_core.config.families import head_width, kv_heads
+
 LEAST = 32  # a graph run of fewer tokens takes as long as one of this many: it reads all weights
-TOGETHER = 8  # most sequences that continue a cached prefix in one graph run
+TOGETHER = 8  # most sequences that continue cached ones in one graph run
+_BYTES = 1 << 28  # most bytes of the caches, unless one sequence needs more
 
 Ids = tuple[int, ...]
 
@@ -37,7 +41,20 @@ def longest_of(sequences: Sequence[Ids]) -> tuple[list[Ids], list[int]]:
     return found[::-1], [last - at for at in number]
 
 
-def common(first: Ids, second: Ids) -> int:
+def together(config: ModelConfig, positions: int) -> int:
+    """Return how many sequences a graph run continues: a power of two, at most TOGETHER. positions: of a cache."""
+    values = 2 * config.n_layer * kv_heads(config) * head_width(config)
+    fitting = _BYTES // (4 * values * positions)
+    return max(1, min(TOGETHER, 1 << max(0, fitting.bit_length() - 1)))
+
+
+def depends_on_others(config: ModelConfig) -> bool:
+    """Return whether the bits of a sequence depend on the other tokens of its graph run, as the experts' capacity."""
+    mixture = mixture_of(config)
+    return mixture is not None and mixture.capacity_factor > 0
+
+
+def common(first: Sequence[int], second: Sequence[int]) -> int:
     """Return the length of the common prefix of two sequences."""
     pairs = zip(first, second, strict=False)
     return next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(first), len(second)))

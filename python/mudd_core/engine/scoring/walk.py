@@ -9,12 +9,11 @@ import numpy as np
 
 from mudd_core.base.types import Float32
 from mudd_core.config import ModelConfig
-from mudd_core.config.families import head_width, kv_heads
-from mudd_core.engine.scoring.graphs import Caches, Graphs
-from mudd_core.engine.scoring.shared import TOGETHER, Group, Ids, groups_of
+from mudd_core.engine.generate import Caches, new_caches
+from mudd_core.engine.scoring.graphs import Graphs
+from mudd_core.engine.scoring.shared import Group, Ids, groups_of, together
 
 _ROUNDED = 64  # positions of caches are rounded up to a multiple
-_BYTES = 1 << 28  # most bytes of the caches, unless one sequence needs more
 
 # The number of a sequence, and a function that returns copies of its states [first, end).
 Found = tuple[int, Callable[[int, int], Float32]]
@@ -43,10 +42,8 @@ class Walk:
     def _allocate(self, positions: int) -> None:
         if len(self._states) >= positions:
             return
-        values = 2 * self._config.n_layer * kv_heads(self._config) * head_width(self._config)
-        fitting = _BYTES // (4 * values * positions)
-        self._together = max(1, min(TOGETHER, 1 << max(0, fitting.bit_length() - 1)))
-        self._caches = self._graphs.new_caches(self._together, positions)
+        self._together = together(self._config, positions)
+        self._caches = new_caches(self._config, self._together, positions)
         self._states = np.zeros((positions, self._config.d_model), np.float32)
 
     def _inside(self, group: Group, cached: int) -> Iterator[Found]:
