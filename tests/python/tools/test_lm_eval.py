@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import subprocess
@@ -254,6 +255,9 @@ def test_the_harness_finds_the_class_and_the_tasks(
         ((), "--tasks is missing"),
         (("--tasks=",), "--tasks: expected the names of tasks"),
         (("--tasks=mudd_bracket",), "no task 'mudd_bracket'; the nearest names: mudd_brackets,"),
+        (("--tasks=of_the_hab", "--include=hub"), "no task 'of_the_hab'; the nearest names: of_the_hub,"),
+        # A key of the harness's files, so only the index refuses it.
+        (("--tasks=doc_to_text",), "no task 'doc_to_text'; the nearest names: "),
         (
             ("--tasks=arc_easy",),
             "the data of arc_easy cannot be loaded .*--tasks=mudd_offline needs no network",
@@ -280,6 +284,37 @@ def test_mistakes_end_with_a_message(
     Path("hub/task.yaml").write_text(HUB_TASK)
     assert main(["evaluate", ".", *words]) == 2
     assert re.search(message, capsys.readouterr().err)
+
+
+def test_an_unknown_task_is_refused_before_the_harness_and_the_model_are_loaded(tmp_path: Path) -> None:
+    code = """
+import sys
+from mudd_core.cli import main
+assert main(["evaluate", "absent_run", "--tasks=arc_easy,hellaswagg"]) == 2
+assert not {"torch", "lm_eval.tasks", "mudd_core.engine.model"} & set(sys.modules)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT / "python")},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "there is no task 'hellaswagg'; the nearest names: hellaswag," in done.stderr
+
+
+def test_the_files_of_the_harness_contain_the_names_of_its_index() -> None:
+    import lm_eval
+
+    from mudd_core.tools.evaluate import names as files
+    from mudd_core.tools.evaluate.tasks import Tasks
+
+    folder, found = Path(lm_eval.__path__[0]) / "tasks", set[str]()
+    for data in files.contents(folder):
+        found.update(files.defined(data))
+    known = {name for name in Tasks(["arc_easy"], None).names() if not name.startswith("mudd_")}
+    assert len(known) > 10_000 and known <= found
+    some = random.Random(0).sample(sorted(known), 4)
+    # The tag of a file without suffix that tasks include.
+    files.require_possible([*some, "acp_bench"], [folder])
 
 
 def test_a_folder_without_tokenizer_names_the_option(tmp_path: Path) -> None:

@@ -13,10 +13,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
+from mudd_core.base.errors import UserError
 from mudd_core.base.packages import needed
+from mudd_core.base.paths import local
 from mudd_core.config.tool_arguments import ToolArguments, whole_number
-from mudd_core.lm_eval import register
+from mudd_core.lm_eval import TASKS, register
+from mudd_core.tools.evaluate.names import require_possible
 
 
 def main(words: Sequence[str]) -> int:
@@ -29,7 +33,11 @@ def main(words: Sequence[str]) -> int:
     names = [name for name in asked.tasks.split(",") if name]
     if not names:
         parser.error("--tasks: expected the names of tasks, such as mudd_brackets, got none")
-    needed("lm_eval", "[evaluate] lm_eval", "to run the tasks")
+    harness = needed("lm_eval", "[evaluate] lm_eval", "to run the tasks")
+    include = _included(asked.include)
+    if names != ["list"]:
+        own = [TASKS] if include is None else [TASKS, include]
+        require_possible(names, [*own, Path(harness.__path__[0]) / "tasks"])
     if not sys.stderr.isatty():
         os.environ.setdefault("TQDM_DISABLE", "1")
     # Standard errors are computed here instead of in a pool, whose forks do not work with the core's threads.
@@ -37,7 +45,14 @@ def main(words: Sequence[str]) -> int:
     register()
     from mudd_core.tools.evaluate.run import listed, run
 
-    return listed() if names == ["list"] else run(asked, names)
+    return listed(include) if names == ["list"] else run(asked, names, include)
+
+
+def _included(text: str | None) -> Path | None:
+    folder = None if text is None else local(text, "[evaluate] --include")
+    if folder is not None and not folder.is_dir():
+        raise UserError(f"[evaluate] --include: expected a folder with *.yaml files, got {folder}")
+    return folder
 
 
 def _parser() -> ToolArguments:

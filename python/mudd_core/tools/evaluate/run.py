@@ -17,16 +17,16 @@ from mudd_core.tools.evaluate.results import as_json, evaluated, table_of
 from mudd_core.tools.evaluate.tasks import Tasks
 
 
-def listed() -> int:
-    """Print the names of all tasks; return the exit code."""
-    print("\n".join(Tasks(["list"], None).names()))
+def listed(include: Path | None) -> int:
+    """Print the names of all tasks; return the exit code. include: a folder with further tasks."""
+    print("\n".join(Tasks(["list"], include).names()))
     return 0
 
 
-def run(asked: argparse.Namespace, names: Sequence[str]) -> int:
-    """Evaluate on the tasks; return the exit code."""
+def run(asked: argparse.Namespace, names: Sequence[str], include: Path | None) -> int:
+    """Evaluate on the tasks; return the exit code. include: a folder with further tasks."""
     logging.getLogger("lm_eval").setLevel(logging.ERROR)
-    tasks, to = Tasks(names, _included(asked.include)), _new_file(asked.to)
+    tasks, to = Tasks(names, include), _new_file(asked.to)
     tasks.require_known(names)
     model = Model(
         asked.source,
@@ -56,13 +56,6 @@ def run(asked: argparse.Namespace, names: Sequence[str]) -> int:
         write_json(to, as_json(result))
         print(to)
     return 0
-
-
-def _included(text: str | None) -> Path | None:
-    folder = None if text is None else local(text, "[evaluate] --include")
-    if folder is not None and not folder.is_dir():
-        raise UserError(f"[evaluate] --include: expected a folder with *.yaml files, got {folder}")
-    return folder
 
 
 def _new_file(text: str | None) -> Path | None:

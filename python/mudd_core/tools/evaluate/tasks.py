@@ -10,10 +10,9 @@ from typing import Protocol
 from lm_eval.tasks import TaskManager
 
 from mudd_core.base.errors import UserError, in_one_line
-from mudd_core.config.suggest import likeness
 from mudd_core.lm_eval import TASKS
+from mudd_core.tools.evaluate.names import unknown
 
-_NEAREST = 5  # suggestions for an unknown name
 _LONGEST = 200  # characters of an error of the harness
 
 
@@ -46,11 +45,7 @@ class Tasks:
         known = self.names()
         for name in names:
             if name not in known:
-                near = sorted(known, key=lambda other: -likeness(name, other))[:_NEAREST]
-                raise UserError(
-                    f"[evaluate] --tasks: there is no task '{name}'; the nearest names: {', '.join(near)} "
-                    "(--tasks=list prints all)"
-                )
+                raise unknown(name, known)
 
     def loaded(self, names: Sequence[str]) -> list[Item]:
         """Return the tasks and groups with their data. Raise UserError if a data set cannot be loaded."""
