@@ -42,6 +42,8 @@ REFUSED = {
     f"{GIVEN} --finetuning_type=freeze": "is tune.method here: expected lora, full or last:N, got 'freeze'",
     f"{GIVEN} model.n_layer=7": "the base decides the model",
     f"{GIVEN} --hidden_size=7": "the base decides the model",
+    f"{GIVEN} data.mix=a:1 data.sources.a.path=chat.jsonl": "[tune] data.mix: tune reads the conversations of --data",
+    f"{GIVEN} data.pipeline=text": "tune reads the conversations of --data alone; leave data.pipeline out",
     "--base=base --data=none.jsonl --workdir=runs/x": "--data: expected a file, a folder or a pattern",
     "--base=base --data=base --workdir=runs/x": "reads jsonl, Parquet and Arrow, got ",
     "base none.jsonl": "expected options, name=value, or an existing folder and file, got 'none.jsonl'",

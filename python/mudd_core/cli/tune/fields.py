@@ -36,6 +36,7 @@ from mudd_core.run.build.rows import teacher_file
 from mudd_core.run.store.json_files import read_saved_config
 from mudd_core.run.store.run_folder import CONFIG, RunFolder
 
+CHAT = "chat"  # the pipeline
 _BASE = "[tune] --base"
 ADAPTER = "[tune] --adapter"
 
@@ -59,11 +60,13 @@ def require_fields(words: Sequence[str], base: str) -> Config | None:
         if (other := other_folder(source.path)) is not None and other.base is not None:
             raise UserError(f"{_BASE}: expected a model, got {other.text}; {other.way_out}")
         return None
-    config = Config(model=model, start=StartConfig(load_parameters_path=base))
+    data = DataConfig(pipeline=CHAT)
+    config = Config(model=model, data=data, start=StartConfig(load_parameters_path=base))
     config = replace_path(config, "tune.method", "lora")
     overrides = split_words(list(words), config)
     config = apply_overrides(config, overrides)
     require_model(config, model)
+    require_conversations(config)
     check_fields(config, typed_names(overrides), lambda one: tune_faults(one) + pair_field_faults(one))
     teacher_file(config)  # raises UserError for another file
     if config.tune.method == "lora":
@@ -102,12 +105,21 @@ def require_model(config: Config, model: ModelConfig) -> None:
         raise UserError("[tune] model: the base decides the model; leave its fields out")
 
 
+def require_conversations(config: Config) -> None:
+    """Raise UserError if arguments replaced the conversations of --data."""
+    for name, changed in (("mix", bool(config.data.mix)), ("pipeline", config.data.pipeline != CHAT)):
+        if changed:
+            raise UserError(
+                f"[tune] data.{name}: tune reads the conversations of --data alone; leave data.{name} out"
+            )
+
+
 def require_data(path: str) -> None:
     """Raise UserError if a path has no files of records; a URL is not requested."""
     if is_url(path):
         return
     try:
-        found = sources_of(DataConfig(pipeline="chat", path=path))
+        found = sources_of(DataConfig(pipeline=CHAT, path=path))
         require_records(found.train[0], found.format)
     except UserError as error:
         raise UserError(str(error).replace("[data.path]", "[tune] --data:")) from error

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from mudd_core.base.errors import UserError
 from mudd_core.cli.tune.base import Adapter, Base
-from mudd_core.cli.tune.fields import require_model
+from mudd_core.cli.tune.fields import CHAT, require_conversations, require_model
 from mudd_core.config import (
     Config,
     DataConfig,
@@ -86,7 +86,7 @@ def recipe_of(
     config = Config(
         name=name,
         model=base.model,
-        data=DataConfig(pipeline="chat", path=data, tokenizer=base.tokenizer),
+        data=DataConfig(pipeline=CHAT, path=data, tokenizer=base.tokenizer),
         eval=EvalConfig(at_start=True),
         start=StartConfig(load_parameters_path=str(base.run)),
     )
@@ -95,6 +95,7 @@ def recipe_of(
     typed = {item.path for item in overrides}
     recipe = Recipe(apply_overrides(config, overrides), typed, config)
     require_model(recipe.config, base.model)
+    require_conversations(recipe.config)
     _choose_method(recipe)
     if adapter is not None:
         _choose_adapter(recipe, adapter)
