@@ -106,20 +106,32 @@ class Hidden:
     bias: Like | None = None
 
     def loss(
-        self, targets: Like, taught: Taught | None = None, rule: LossConfig | None = None
+        self,
+        targets: Like,
+        taught: Taught | None = None,
+        rule: LossConfig | None = None,
+        *,
+        by_sample: bool = False,
     ) -> tuple[Like, ...]:
         """Return (nats, counted, guessed) of ops.cross_entropy: the first two are sums per shard, float64 [S].
 
         With a teacher, return the four results of ops.teacher_loss. With a rule that has label smoothing or a z-loss,
-        return the four results of ops.regularized_loss.
+        return the four results of ops.regularized_loss. by_sample: `guessed` has the loss of each sample too, without a
+        teacher.
         """
         found: tuple[Like, ...]
         if taught is None and rule is not None and rule.is_regularized:
             found = ops.regularized_loss(
-                self.h, self.head, targets, self.bias, label_smoothing=rule.label_smoothing, z=rule.z
+                self.h,
+                self.head,
+                targets,
+                self.bias,
+                label_smoothing=rule.label_smoothing,
+                z=rule.z,
+                by_sample=by_sample,
             )
         elif taught is None:
-            found = ops.cross_entropy(self.h, self.head, targets, self.bias)
+            found = ops.cross_entropy(self.h, self.head, targets, self.bias, by_sample=by_sample)
         else:
             found = ops.teacher_loss(
                 self.h, self.head, targets, taught.ids, taught.log_probs, self.bias, weight=taught.weight

@@ -91,22 +91,23 @@ def attention_backward(do: Given, q: Given, k: Given, v: Given, segments: Given 
     """Gradients (dq, dk, dv, None, None) of attention; None for absent inputs."""
 
 @overload
-def cross_entropy(h: Array, head: Array, targets: Array, bias: Array | None = None, *, chunk_bytes: int = 16777216) -> tuple[Float64, Float64, Float32]:
+def cross_entropy(h: Array, head: Array, targets: Array, bias: Array | None = None, *, by_sample: bool = False, chunk_bytes: int = 16777216) -> tuple[Float64, Float64, Float32]:
     """Fused unembedding, softmax and loss: (loss float64 [S], counted float64 [S], guessed).
 
     h [B, T, D], head [V, D], targets int32 [B, T]; a negative target is ignored. bias [V] is added to the logits. loss
     is the sum of nats of each shard, counted the number of its targets. The logits are computed in chunks. guessed
     float32 [B, 2] is the number of correct predictions of each sample, and their fraction of its counted targets. A
-    prediction is the largest logit (the first of equal ones).
+    prediction is the largest logit (the first of equal ones). With by_sample, guessed is [B, 4].
 
     Options:
+        by_sample: guessed also has the nats of each sample, and the number of its targets.
         chunk_bytes: bytes of logits that exist at once. Values: at least 1."""
 @overload
-def cross_entropy(h: Given, head: Given, targets: Given, bias: Given | None = None, *, chunk_bytes: int = 16777216) -> tuple[Tensor, Tensor, Tensor]: ...
+def cross_entropy(h: Given, head: Given, targets: Given, bias: Given | None = None, *, by_sample: bool = False, chunk_bytes: int = 16777216) -> tuple[Tensor, Tensor, Tensor]: ...
 @overload
-def cross_entropy(h: T, head: T, targets: Like, bias: T | None = None, *, chunk_bytes: int = 16777216) -> tuple[T, T, T]: ...
+def cross_entropy(h: T, head: T, targets: Like, bias: T | None = None, *, by_sample: bool = False, chunk_bytes: int = 16777216) -> tuple[T, T, T]: ...
 
-def cross_entropy_backward(dloss: Given | None | tuple[Given | None, ...], h: Given, head: Given, targets: Given, bias: Given | None = None, *, chunk_bytes: int = 16777216) -> tuple[Float32, Float32, None, Float32 | None]:
+def cross_entropy_backward(dloss: Given | None | tuple[Given | None, ...], h: Given, head: Given, targets: Given, bias: Given | None = None, *, by_sample: bool = False, chunk_bytes: int = 16777216) -> tuple[Float32, Float32, None, Float32 | None]:
     """Gradients (dh, dhead, None, dbias) of cross_entropy; None for absent inputs.
 
     Of the summed loss, scaled per shard by dloss (None: 1)."""
@@ -385,7 +386,7 @@ def preference_loss_backward(dloss: Given | None | tuple[Given | None, ...], h: 
     Of the summed loss, scaled per shard by dloss (None: 1)."""
 
 @overload
-def regularized_loss(h: Array, head: Array, targets: Array, bias: Array | None = None, *, label_smoothing: float = 0.0, z: float = 0.0, chunk_bytes: int = 16777216) -> tuple[Float64, Float64, Float32, Float64]:
+def regularized_loss(h: Array, head: Array, targets: Array, bias: Array | None = None, *, label_smoothing: float = 0.0, z: float = 0.0, by_sample: bool = False, chunk_bytes: int = 16777216) -> tuple[Float64, Float64, Float32, Float64]:
     """Cross entropy with label smoothing and a z-loss: (loss float64 [S], counted, guessed, plain float64 [S]).
 
     h, head, targets, bias, and the first three results: as in cross_entropy. The probability of a target is
@@ -395,13 +396,14 @@ def regularized_loss(h: Array, head: Array, targets: Array, bias: Array | None =
     Options:
         label_smoothing: probability that is spread over all tokens, as in PyTorch. Values: a number in [0, 1].
         z: factor of the squared logarithm of the denominator. Values: a number >= 0.
+        by_sample: as in cross_entropy, of the cross entropy without both.
         chunk_bytes: bytes of logits that exist at once. Values: at least 1."""
 @overload
-def regularized_loss(h: Given, head: Given, targets: Given, bias: Given | None = None, *, label_smoothing: float = 0.0, z: float = 0.0, chunk_bytes: int = 16777216) -> tuple[Tensor, Tensor, Tensor, Tensor]: ...
+def regularized_loss(h: Given, head: Given, targets: Given, bias: Given | None = None, *, label_smoothing: float = 0.0, z: float = 0.0, by_sample: bool = False, chunk_bytes: int = 16777216) -> tuple[Tensor, Tensor, Tensor, Tensor]: ...
 @overload
-def regularized_loss(h: T, head: T, targets: Like, bias: T | None = None, *, label_smoothing: float = 0.0, z: float = 0.0, chunk_bytes: int = 16777216) -> tuple[T, T, T, T]: ...
+def regularized_loss(h: T, head: T, targets: Like, bias: T | None = None, *, label_smoothing: float = 0.0, z: float = 0.0, by_sample: bool = False, chunk_bytes: int = 16777216) -> tuple[T, T, T, T]: ...
 
-def regularized_loss_backward(dloss: Given | None | tuple[Given | None, ...], h: Given, head: Given, targets: Given, bias: Given | None = None, *, label_smoothing: float = 0.0, z: float = 0.0, chunk_bytes: int = 16777216) -> tuple[Float32, Float32, None, Float32 | None]:
+def regularized_loss_backward(dloss: Given | None | tuple[Given | None, ...], h: Given, head: Given, targets: Given, bias: Given | None = None, *, label_smoothing: float = 0.0, z: float = 0.0, by_sample: bool = False, chunk_bytes: int = 16777216) -> tuple[Float32, Float32, None, Float32 | None]:
     """Gradients (dh, dhead, None, dbias) of regularized_loss; None for absent inputs.
 
     Of the summed loss, scaled per shard by dloss (None: 1)."""

@@ -29,7 +29,8 @@ int64_t largest_shard(const Shards& shards, int64_t rows) {
 
 }  // namespace
 
-CrossEntropy::CrossEntropy(const Attributes& a) : budget_(a.integer("chunk_bytes")) {}
+CrossEntropy::CrossEntropy(const Attributes& a, bool by_sample)
+    : budget_(a.integer("chunk_bytes")), by_sample_(by_sample) {}
 
 void CrossEntropy::infer(Inference& io) {
   check(io.has_input(kH) && io.has_input(kHead) && io.has_input(kTargets), op(),
@@ -50,7 +51,7 @@ void CrossEntropy::infer(Inference& io) {
         kMaxShards, ", got ", shards);
   io.output({{shards}, DType::f64});
   io.output({{shards}, DType::f64});
-  io.output({{targets.rows(), 2}, DType::f32});
+  io.output({{targets.rows(), by_sample_ ? 4 : 2}, DType::f32});
   training_ = io.training();
   compute_ = io.compute();
   wants_h_ = io.wants_gradient(kH);
@@ -124,15 +125,19 @@ const OpSpec& cross_entropy_op() {
 h [B, T, D], head [V, D], targets int32 [B, T]; a negative target is ignored. bias [V] is added to the logits. loss
 is the sum of nats of each shard, counted the number of its targets. The logits are computed in chunks. guessed
 float32 [B, 2] is the number of correct predictions of each sample, and their fraction of its counted targets. A
-prediction is the largest logit (the first of equal ones).)",
+prediction is the largest logit (the first of equal ones). With by_sample, guessed is [B, 4].)",
       .backward_help = R"(Of the summed loss, scaled per shard by dloss (None: 1).)",
       .inputs = {{"h"}, {"head"}, {"targets", OpInput::kIndex}, {"bias", OpInput::kOptional}},
       .outputs = {{"loss", OpOutput::kLoss, DType::f64},
                   {"counted", OpOutput::kNoGradient, DType::f64},
                   {"guessed", OpOutput::kNoGradient}},
-      .options = {option::integer("chunk_bytes", kDefaultBudget, at_least(1),
+      .options = {option::flag("by_sample", false,
+                               "guessed also has the nats of each sample, and the number of its targets"),
+                  option::integer("chunk_bytes", kDefaultBudget, at_least(1),
                                   "bytes of logits that exist at once")},
-      .make = make<CrossEntropy>,
+      .make = [](const Attributes& a) -> std::unique_ptr<Node> {
+        return std::make_unique<CrossEntropy>(a, a.flag("by_sample"));
+      },
       .kernels =
           [] {
             return std::vector{chosen(cross_entropy_rows()), chosen(gemm_rows(DType::f32)),

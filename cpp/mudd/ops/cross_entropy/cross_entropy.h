@@ -6,8 +6,9 @@
 // ones are ignored, one >= V is an error that names it), bias_V fp32 (optional, weight-like). Outputs: 0 loss
 // sums f64 [S] in nats, 1 counts f64 [S] of the targets that are not ignored, one value per shard (contracts 3:
 // sums, never means), 2 fp32 [B, 2]: the count of guessed targets of a sample, and the same divided by the
-// sample's targets (0 without any). A target is guessed if it is the first of the largest logits of its row;
-// none is in a row whose softmax is NaN. Saved: nothing. Gradients are gradients of the sums, scaled by
+// sample's targets (0 without any). With by_sample it is fp32 [B, 4]: also the loss and the count of targets of
+// the sample. A target is guessed if it is the first of the largest logits of its row; none is in a row whose
+// softmax is NaN. Saved: nothing. Gradients are gradients of the sums, scaled by
 // dout(0)[s] in shard s (1 if absent):
 //   dlogits[r,v] = softmax[r,v] - (v == target[r]),  dh = dlogits head,  dhead = dlogits^T h,  dbias = sum of
 //   dlogits.

@@ -15,7 +15,8 @@ namespace mudd {
 
 class CrossEntropy : public Node {
  public:
-  explicit CrossEntropy(const Attributes& a);
+  // by_sample: output 2 also has the loss of each sample, and the count of its targets.
+  explicit CrossEntropy(const Attributes& a, bool by_sample = false);
 
   const char* op() const override { return "cross_entropy"; }
   bool native_bf16() const override { return true; }
@@ -111,7 +112,7 @@ class CrossEntropy : public Node {
   void softmax(const Run& run, const Work& w, const Chunk& chunk, bool backward, bf16* narrowed = nullptr) const;
   void make_dlogits(const Run& run, const Work& w, const Chunk& chunk) const;
   void sum_losses(const Run& run, const Work& w) const;
-  static void count_guessed(const Run& run, const Work& w);
+  void count_guessed(const Run& run, const Work& w) const;
 
   // The GEMM for a chunk's part of the head gradient.
   struct HeadGradient {
@@ -136,6 +137,7 @@ class CrossEntropy : public Node {
   int64_t gradient_bytes_ = 0;  // scratch of the GEMM for dhead
   int64_t most_rows_ = 0;       // of a shard
   int64_t stripe_ = 0;          // rows of the head that are packed at a time
+  bool by_sample_ = false;
   bool training_ = false, wants_h_ = false, wants_head_ = false, wants_bias_ = false, packs_ = true;
 };
 

@@ -126,17 +126,25 @@ void CrossEntropy::sum_losses(const Run& run, const Work& w) const {
   finish(run, w);
 }
 
-void CrossEntropy::count_guessed(const Run& run, const Work& w) {
+void CrossEntropy::count_guessed(const Run& run, const Work& w) const {
   const int64_t length = run.in(kTargets).cols;
   int64_t r = 0;
   for (int64_t sample = 0; sample * length < w.rows; ++sample) {
     const int64_t first = r;
     int64_t guessed = 0;
-    for (; r < w.counted && w.s.rows[r] < (sample + 1) * length; ++r) guessed += int{w.s.stats[r].guessed};
+    double nats = 0;
+    for (; r < w.counted && w.s.rows[r] < (sample + 1) * length; ++r) {
+      guessed += int{w.s.stats[r].guessed};
+      if (by_sample_)
+        nats += CrossEntropy::row_loss(w, r);  // the cross entropy also in an op that derives from it
+    }
     const int64_t counted = r - first;
     float* to = run.out(2).f32() + sample * run.out(2).stride;
     to[0] = static_cast<float>(guessed);
     to[1] = static_cast<float>(static_cast<double>(guessed) / static_cast<double>(std::max<int64_t>(1, counted)));
+    if (!by_sample_) continue;
+    to[2] = static_cast<float>(nats);
+    to[3] = static_cast<float>(counted);
   }
 }
 

@@ -17,7 +17,7 @@ namespace {
 class RegularizedLoss : public CrossEntropy {
  public:
   explicit RegularizedLoss(const Attributes& a)
-      : CrossEntropy(a), smoothing_(a.number("label_smoothing")), z_(a.number("z")) {}
+      : CrossEntropy(a, a.flag("by_sample")), smoothing_(a.number("label_smoothing")), z_(a.number("z")) {}
 
   const char* op() const override { return "regularized_loss"; }
 
@@ -102,6 +102,7 @@ logarithm of the softmax's denominator is added to each loss. plain is the sum o
       .options = {option::number("label_smoothing", 0, from_to(0, 1),
                                  "probability that is spread over all tokens, as in PyTorch"),
                   option::number("z", 0, at_least(0), "factor of the squared logarithm of the denominator"),
+                  option::flag("by_sample", false, "as in cross_entropy, of the cross entropy without both"),
                   option::integer("chunk_bytes", 16ll << 20, at_least(1), "bytes of logits that exist at once")},
       .make = make<RegularizedLoss>,
       .kernels =
