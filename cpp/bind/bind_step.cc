@@ -166,7 +166,7 @@ void bind_step(py::module_& m) {
                        double clip, const std::string& normalize, double peak_lr, std::vector<int> moment_planes,
                        uint64_t seed, ValueId aux, ValueId objective, std::vector<ValueId> metrics,
                        Gradients gradients, bool batch_sums, int64_t first_sample, int64_t batch_size,
-                       int64_t run_stride, bool average, int average_plane) {
+                       int64_t run_stride, bool average, int average_plane, ValueId samples) {
              const TrainStepOptions o{.update = {.groups = std::move(groups),
                                                  .eps = eps,
                                                  .peak_lr = peak_lr,
@@ -177,8 +177,12 @@ void bind_step(py::module_& m) {
                                       .part = {.begin = first_sample, .batch = batch_size, .step = run_stride},
                                       .average = average,
                                       .average_plane = average_plane};
-             const SummedValues values{
-                 .loss = loss, .count = count, .objective = objective, .aux = aux, .metrics = std::move(metrics)};
+             const SummedValues values{.loss = loss,
+                                       .count = count,
+                                       .objective = objective,
+                                       .aux = aux,
+                                       .metrics = std::move(metrics),
+                                       .samples = samples};
              const Busy busy(e.store().busy(), "train_step");
              py::gil_scoped_release release;  // all ranks construct their steps together
              std::shared_ptr<GradientSync> sync;
@@ -194,11 +198,12 @@ void bind_step(py::module_& m) {
            py::arg("objective") = kAbsent, py::arg("metrics") = std::vector<ValueId>{},
            py::arg("gradients") = py::none(), py::arg("batch_sums") = false, py::arg("first_sample") = 0,
            py::arg("batch_size") = 0, py::arg("run_stride") = 0, py::arg("average") = false,
-           py::arg("average_plane") = -1, bind::Keeps<2>(), bind::Keeps<15>(),
+           py::arg("average_plane") = -1, py::arg("samples") = kAbsent, bind::Keeps<2>(), bind::Keeps<15>(),
            "gradients: of the executor, if ranks share the batch; this rank processes the samples of batch_size "
            "from first_sample, in each graph run run_stride samples further (0: the samples of a run). "
            "batch_sums: the graph adds over the batch. objective: the loss with the gradients, if it is not "
-           "`loss`. average: keep a mean of the weights; average_plane: the plane of another step, -1: a new one.")
+           "`loss`. average: keep a mean of the weights; average_plane: the plane of another step, -1: a new one. "
+           "samples: a value float32 [B, W] whose rows `samples` returns.")
       .def(
           "part",
           [](TrainStep& s, const std::string& name) {
@@ -219,6 +224,15 @@ void bind_step(py::module_& m) {
                               std::move(self), false);
           },
           "One value per metric: its sum over the samples of the last step. The next step overwrites the array.")
+      .def_property_readonly(
+          "samples",
+          [](py::object self) {
+            const std::vector<float>& rows = self.cast<const TrainStep&>().samples();
+            return bind::view(const_cast<float*>(rows.data()), {static_cast<int64_t>(rows.size())}, DType::f32,
+                              std::move(self), false);
+          },
+          "The rows of the value `samples` of the last step on this rank, in the order of its graph runs, "
+          "flattened. The next step overwrites the array.")
       .def("settle", &TrainStep::settle, py::call_guard<py::gil_scoped_release>(),
            "Returns when the weights of the last update are here, from all nodes; all ranks call it together.")
       .def_property_readonly(

@@ -119,6 +119,9 @@ class FakeEngine:
     def metrics(self) -> dict[str, Any]:
         return {}
 
+    def sample_sums(self) -> tuple[list[int], Any]:
+        return [], np.zeros((0, 2), np.float32)
+
     def last_batch(self, step: int) -> dict[str, Any]:
         return {}
 

@@ -19,6 +19,9 @@ Accumulate::Accumulate(Executor& executor, SummedValues values, const BatchPart&
   size_t columns = 0;
   for (ValueId v : values_.metrics) columns += static_cast<size_t>(executor.graph().values().at(v).spec.cols());
   metrics_.resize(columns);
+  if (values_.samples == kAbsent) return;
+  const TensorSpec& spec = executor.graph().values().at(values_.samples).spec;
+  samples_.resize(static_cast<size_t>(executor.runs_per_step() * spec.rows() * spec.cols()));
 }
 
 void Accumulate::run(const StepInput& input, const FillRun& fill, GradientSync& sync, StepTotals& totals,
@@ -45,6 +48,7 @@ void Accumulate::run(const StepInput& input, const FillRun& fill, GradientSync& 
     sync.enter(dist::Phase::backward, input.step);
     executor_.backward(executor_.workspace(), r, &sync);
     add_run(r, own.loss_scale, sync, totals);
+    keep_samples(r);
     clock.lap(&StepSeconds::backward);
   }
 }
@@ -76,6 +80,13 @@ double Accumulate::metric_of(const Tensor& metrics, int64_t column) const {
     total = sums.add(s, shards.count(), sum);
   }
   return total;
+}
+
+void Accumulate::keep_samples(int run) {
+  if (values_.samples == kAbsent) return;
+  const Tensor from = executor_.value(values_.samples);
+  float* to = samples_.data() + run * from.rows * from.cols;
+  for (int64_t r = 0; r < from.rows; ++r) to = std::copy_n(from.f32() + r * from.stride, from.cols, to);
 }
 
 void Accumulate::add_run(int run, double scale, GradientSync& sync, StepTotals& totals) {

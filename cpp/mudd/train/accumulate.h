@@ -23,6 +23,7 @@ struct SummedValues {
   ValueId objective = kAbsent;              // f64[S]: the loss that has the gradients, if it is another one
   ValueId aux = kAbsent;                    // further loss sums f64[S]
   std::vector<ValueId> metrics = {};        // fp32 [B, W]: summed over the samples of a shard, then over shards
+  ValueId samples = kAbsent;                // fp32 [B, W]: the rows of all samples of a step are kept
 };
 
 class Accumulate {
@@ -34,10 +35,14 @@ class Accumulate {
   // Overwrite the totals except norm_squares. Returns early, with totals.stop, on a stop request.
   void run(const StepInput& input, const FillRun& fill, GradientSync& sync, StepTotals& totals, StepClock& clock);
 
+  // Return the kept rows of the last step [runs * B, W], in the order of the graph runs; empty without any.
+  const std::vector<float>& samples() const { return samples_; }
+
  private:
   double shards_of(ValueId id) const;
   double metric_of(const Tensor& metrics, int64_t column) const;
   void add_run(int run, double scale, GradientSync& sync, StepTotals& totals);
+  void keep_samples(int run);
   double slots_over_counted() const;
 
   Executor& executor_;
@@ -48,6 +53,7 @@ class Accumulate {
   shard_tree::Counter<double> losses_, counts_, aux_losses_, objectives_;
   std::vector<shard_tree::Counter<double>> metrics_;
   std::vector<double> run_sums_;  // loss, count, auxiliary loss, objective and metrics of a run
+  std::vector<float> samples_;
 };
 
 }  // namespace mudd

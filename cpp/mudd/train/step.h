@@ -53,6 +53,8 @@ class TrainStep {
 
   // Return the sums of the last step's metrics, in order.
   const std::vector<double>& metrics() const { return totals_.metrics; }
+  // Return the rows of SummedValues::samples of the last step.
+  const std::vector<float>& samples() const { return accumulate_.samples(); }
 
   // Return the planes of the moments in the ParamStore, the first one first.
   const std::vector<int>& moments() const { return update_.moments(); }

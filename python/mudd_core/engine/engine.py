@@ -60,6 +60,7 @@ class Engine:
         self._given: Mapping[str, Array] | None = None  # the batch of the last step, if the caller passed one
         self.step_seconds: dict[str, float] = {}  # of the last step by stage (LoopEngine.step_seconds)
         self._steps: dict[tuple[str, ...], _core.TrainStep] = {self._parts: self._step}
+        self._taken = self._step  # the step that was taken last
         self._reader: _core.LiveBytes | None = None  # of an asynchronous save
         self._aux_loss = self._objective = 0.0
         self._accuracy: dict[str, float] = {}
@@ -123,13 +124,15 @@ class Engine:
             begin = time.perf_counter()
             taken.settle()
             seconds["messages"] += time.perf_counter() - begin
-        self.step_seconds = seconds
+        self.step_seconds, self._taken = seconds, taken
         if not report.stopped:
             self._objective = report.objective
             sums, of_teacher = taken.metrics, {}
             if has_teacher(self._given or self._parts):
                 of_teacher = teacher_metrics(sums[-2:], report.weight_sum)
                 sums = sums[:-2]
+            if self._graphs.by_sample:
+                sums = sums[:-2]  # the loss and the targets of all samples, which the report has
             if self.model.pairs is not None:
                 self._accuracy = pair_metrics(sums[-2:], report.weight_sum)
             else:
@@ -182,6 +185,17 @@ class Engine:
         if self._load is None:
             return {**self._accuracy, **trained}
         return {**self._accuracy, **trained, "aux_loss": self._aux_loss, **self._load.row()}
+
+    def sample_sums(self) -> tuple[list[int], Array]:
+        """Return the place in the batch of each sample that this rank has trained on in the last step, and their sums.
+
+        The sums are float32 [n, 2]: nats and counted targets. Raise RuntimeError without data.mix.
+        """
+        if not self._graphs.by_sample:
+            raise RuntimeError("[engine] sample_sums: expected a config with data.mix, got none")
+        rows = self._graphs.own_rows()
+        sums: Array = self._taken.samples.reshape(len(rows), -1)[:, 2:].copy()
+        return rows, sums
 
     def evaluate(self, batch: Mapping[str, Array]) -> tuple[float, int, int] | EvaluationSums:
         """Return (summed loss in nats, targets, correct predictions) of a batch of inputs and targets int32 [B, T].

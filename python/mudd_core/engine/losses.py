@@ -44,13 +44,14 @@ class Losses(ShownInside):
         *,
         shards: int = 1,
         optional: tuple[str, ...] = (),
+        by_sample: bool = False,
         **options: Unpack[ExecutorOptions],
     ) -> Planned:
         """Return the graph of a mode (train, evaluate, logits) for ids [samples, length]; it is planned once and
         cached.
 
-        shards: logical shards of one run. options: of the executor (runs_per_step, reuse, recompute, shift, poison,
-        check_finite, gradient_rows).
+        shards: logical shards of one run. by_sample: as in Hidden.loss. options: of the executor (runs_per_step, reuse,
+        recompute, shift, poison, check_finite, gradient_rows).
         """
         trained = self._trained if mode == "train" else ()
         key = (
@@ -59,6 +60,7 @@ class Losses(ShownInside):
             length,
             shards,
             optional,
+            by_sample,
             trained,
             self.teaching,
             self.pairs,
@@ -68,7 +70,7 @@ class Losses(ShownInside):
         if key not in self._plans:
             shape, losses = (samples, length), (self.teaching, self.pairs, self.regularized)
             self._plans[key] = plan_graph(
-                self.config, self.store, mode, shape, shards, optional, options, *losses
+                self.config, self.store, mode, shape, shards, optional, options, *losses, by_sample=by_sample
             )
         return self._plans[key]
 

@@ -88,12 +88,14 @@ def plan_graph(
     teaching: Teaching | None = None,
     pairs: LossConfig | None = None,
     regularized: LossConfig | None = None,
+    *,
+    by_sample: bool = False,
 ) -> Planned:
     """Return the graph of a mode (train, evaluate, logits) for ids of `shape` [samples, length].
 
     config, store and teaching belong to the model. shards, optional, options: see Model.plan. pairs: the loss of pairs
     of answers; auxiliary losses are not added to it. regularized: the loss of a training graph with label smoothing or
-    a z-loss; an evaluation measures the cross-entropy alone.
+    a z-loss; an evaluation measures the cross-entropy alone. by_sample: as in Hidden.loss.
     """
     recorder = Recorder(store, training=mode == "train", samples=shape[0], shards=shards)
     names = ("inputs", *optional) if mode == "logits" else ("inputs", "targets", *optional)
@@ -114,7 +116,8 @@ def plan_graph(
             }
             outputs = hidden.pair_loss(inputs["targets"], pairs, given)
         else:
-            outputs = hidden.loss(inputs["targets"], taught, regularized if mode == "train" else None)
+            rule = regularized if mode == "train" else None
+            outputs = hidden.loss(inputs["targets"], taught, rule, by_sample=by_sample)
             aux = recorded(further.loss(inputs["targets"])).number if further else -1
     numbers = tuple(recorded(value).number for value in outputs)
     metrics = tuple(recorded(value).number for value in further.metrics) if further else ()

@@ -24,7 +24,7 @@ class TrainingGraphs:
 
     part: the rank's samples of a batch. runs: the graph runs per step. samples: the sequences per run. on_every_rank:
     the smallest `samples` of all ranks. first: the sample at which the first run starts. stride: the samples from one
-    run to the next (0: `samples`).
+    run to the next (0: `samples`). by_sample: a step keeps the loss of each sample, for a mixture of sources.
     """
 
     def __init__(self, config: Config, model: Model) -> None:
@@ -39,6 +39,7 @@ class TrainingGraphs:
         self.samples = self.part.samples // self.runs
         last = BatchPart.of(train.batch_size, train.shard_count(), self.comm.world - 1, self.comm.world)
         self.on_every_rank = last.samples // self.runs
+        self.by_sample = bool(config.data.mix)
         self._cut = model.cut is not None
         self.first, self.stride = self.part.first, 0
         if self._cut:  # gradients are summed over ranks after each graph run
@@ -74,6 +75,7 @@ class TrainingGraphs:
             train.seq_len,
             shards=self._shards,
             optional=optional,
+            by_sample=self.by_sample,
             **options,
         )
         store.share_packs(False)
@@ -115,7 +117,13 @@ class TrainingGraphs:
             first_sample=self.first,
             run_stride=self.stride,
             batch_size=train.batch_size,
+            samples=planned.outputs[2] if self.by_sample else -1,
         )
+
+    def own_rows(self) -> list[int]:
+        """Return the sample in the batch of each row of this rank, in the order of its graph runs."""
+        firsts = [self.first_row(run) for run in range(self.runs)]
+        return [first + row for first in firsts for row in range(self.samples)]
 
     def first_row(self, run: int) -> int:
         """Return the first sample of a graph run in the batch."""
@@ -138,4 +146,6 @@ class TrainingGraphs:
 
     def _counted(self, samples: int, **options: Unpack[ExecutorOptions]) -> Planned:
         seq_len = self._config.train.seq_len
-        return self._model.plan("train", samples, seq_len, shards=self._shards, **options)
+        return self._model.plan(
+            "train", samples, seq_len, shards=self._shards, by_sample=self.by_sample, **options
+        )

@@ -114,6 +114,11 @@ class LoopEngine(Evaluator, Protocol):
         line.
         """
 
+    def sample_sums(self) -> tuple[list[int], Array]:
+        """Return the places in the batch of this rank's samples of the last step, and their nats and counted targets,
+        float32 [n, 2]; only for a mixture.
+        """
+
     def last_batch(self, step: int) -> Mapping[str, Array]:
         """Return all arrays of the batch of this step, which must be the last step."""
 
