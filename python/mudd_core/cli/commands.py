@@ -270,6 +270,8 @@ def validate(request: Request, ranks: Ranks) -> int:
             f"step {step}: {'test' if split == 'test' else 'validation'} loss {result.val_loss:.6f}, "
             f"{result.precise_text}, {result.targets:,} targets, {result.seconds:.1f} s"
         )
+        for line in result.source_lines():
+            print(line)
         if (program := program_named(config.log.style)) is not None:
             for text_line in program.validation_lines(result):
                 print(text_line)

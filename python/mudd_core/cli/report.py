@@ -19,6 +19,7 @@ from mudd_core.config.pipelines import spec_of
 from mudd_core.run.records.facts import bits_text, guessing_loss, guessing_text, vocabulary_in_use
 from mudd_core.run.report.curve import NOT_FINITE, curve_and_last_rows, shown_number
 from mudd_core.run.report.limits import limit
+from mudd_core.run.report.sources import latest, source_table
 from mudd_core.run.report.time_use import time_use
 from mudd_core.run.store.best_step import best_step
 from mudd_core.run.store.checkpoints import Checkpoints
@@ -49,6 +50,7 @@ def print_report(config: Config, folder: RunFolder, tokenizer: str | None) -> No
         if without_bits and tokenizer is not None:
             text_bytes = _text_bytes_per_target(config, folder, tokenizer)
         _print_validations(config, validations, text_bytes)
+    _print_sources(rows)
     if samples := samples_of(folder):
         _say(f"last sample: step {samples[-1].step}, {beginning_of(samples[-1].prompt + samples[-1].text)}")
     _print_checkpoints(folder, {row["step"]: row["val_loss"] for row in validations})
@@ -153,6 +155,14 @@ def _print_validations(config: Config, rows: Sequence[Row], text_bytes: float) -
         if row.get("val_bits_per_byte") is None and loss != NOT_FINITE:
             bits = format(row["val_loss"] / math.log(2) / text_bytes, ".4f") if text_bytes else unknown
         _say(f"{row['step']:>7}  {loss:>10}  {bits:>10}")
+
+
+def _print_sources(rows: Sequence[Row]) -> None:
+    """Print the last metrics of each source of a mixture; nothing for other runs."""
+    if found := source_table(latest(rows)):
+        _say("\nsources of data.mix, at their last log entries:")
+        for line in text_table(found):
+            _say(f"  {line}")
 
 
 def _text_bytes_per_target(config: Config, folder: RunFolder, name: str) -> float:

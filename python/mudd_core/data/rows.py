@@ -107,6 +107,15 @@ class Cursored(Protocol):
 
 
 @runtime_checkable
+class Repeated(Protocol):
+    """Sequences of several passes over the data, in an order that is computed for all passes together."""
+
+    @property
+    def passes(self) -> int:
+        """The number of passes in `rows` sequences."""
+
+
+@runtime_checkable
 class Tested(Protocol):
     """Data with a test split in addition to the validation split."""
 
@@ -195,6 +204,12 @@ class Preparation:
     fingerprint: str | None = None
     progress: Progress | None = None
     before_build: Callable[[], None] | None = None
+
+
+class PrepareOne(Protocol):
+    """The function that prepares the data of a config without a mixture."""
+
+    def __call__(self, config: Config, how: Preparation, /) -> Prepared: ...
 
 
 def _no_note(config: Config, shape: RowShape) -> str:

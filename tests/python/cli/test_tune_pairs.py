@@ -81,6 +81,7 @@ def test_a_resume_and_micro_batches_have_the_bits_of_one_run(given: Path) -> Non
     assert Path("runs/parts/reference.json").read_bytes() == kept
     rows = [json.loads(line) for line in Path("runs/whole/metrics.jsonl").read_text().splitlines()]
     assert any("margin" in row for row in rows) and any("val_margin" in row for row in rows)
+    assert not any("val_ppl" in row for row in rows)  # the loss of a pair is no log-probability of text
     done = launched(given, "validate", "--workdir=runs/whole")
     last = whole.held_out[-1]
     assert done.returncode == 0 and f"validation loss {last.loss:.6f}" in done.stdout, done.stderr

@@ -160,6 +160,7 @@ def test_data_without_text_has_a_perplexity_and_no_bits_per_byte() -> None:
         "targets": 5,
         "seconds": 0.1,
     }
+    assert "val_ppl" not in Validation(3, 2.0, None, 5, 0.1, val_margin=0.3).row()
     assert Validation(3, 2.0, None, 5, 0.1).text == "ppl 7.389"
     assert Validation(3, 2.0, 1.5, 5, 0.1).text == "1.5000 bits per byte"
 

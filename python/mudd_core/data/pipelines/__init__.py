@@ -9,8 +9,9 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config
@@ -24,6 +25,9 @@ from mudd_core.data.sources.access import Access
 from mudd_core.data.sources.corpus import Progress
 from mudd_core.data.sources.hub_datasets import with_local_sources, with_test
 
+if TYPE_CHECKING:
+    from mudd_core.data.pipelines.mixture.ends import Sized
+
 __all__ = [
     "PARTS",
     "Prepared",
@@ -35,6 +39,7 @@ __all__ = [
     "prepare",
     "reads_ids",
     "register",
+    "sizes_before_start",
     "test_rows",
 ]
 
@@ -86,6 +91,16 @@ def prepare(
 
         return prepare_mixture(config, how, _prepare_one)
     return _prepare_one(config, how)
+
+
+def sizes_before_start(config: Config, shape: RowShape) -> Sequence[Sized | None]:
+    """Return the sequences of each source of data.mix without building a cache; None for an unknown number.
+
+    Raise UserError if a start could not read a source.
+    """
+    from mudd_core.data.pipelines.mixture.sizes import sizes_before_start as sizes
+
+    return sizes(config, shape, _prepare_one)
 
 
 def _prepare_one(config: Config, how: Preparation) -> Prepared:

@@ -90,14 +90,14 @@ class WindowRows(IdRows):
         self, shape: RowShape, sequences: Sequences, found: maps.Maps, epochs: int, wraps: bool
     ) -> None:
         super().__init__(shape)
-        self._sequences, self._maps, self._epochs, self._wraps = sequences, found, epochs, wraps
+        self._sequences, self._maps, self.passes, self._wraps = sequences, found, epochs, wraps
 
     @property
     def rows(self) -> int:
         return self._maps.windows
 
     def batches(self, epochs: int) -> int:
-        return epochs * self.rows // self._epochs // self.shape.batch_size
+        return epochs * self.rows // self.passes // self.shape.batch_size
 
     def ids(self, sample: int) -> Int64 | None:
         if sample >= self.rows and not self._wraps:

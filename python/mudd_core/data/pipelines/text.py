@@ -55,6 +55,12 @@ class TextData(DocumentData):
             )
         return 0.0 if loss_note(self.cache) else self.cache.valid_bytes / n_targets
 
+    @property
+    def train_bytes_per_target(self) -> float:
+        """The average bytes of training text for each target; 0 if the tokenizer loses text."""
+        place = self.cache.train
+        return 0.0 if loss_note(self.cache) else place.text_bytes / max(1, place.count - 1)
+
     def rows(self, split: Split, shape: RowShape) -> Batcher:
         return Batcher(self.cache, split, shape.seq_len, shape.seed, shape.batch_size)
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +16,7 @@ from mudd_core.config import Config
 from mudd_core.config.mix_sources import source_config
 from mudd_core.config.pipelines import PROTOCOLS
 from mudd_core.config.schema import protocol_of, validation_batch
+from mudd_core.run.build.sourced_batches import SourcedBatches
 
 if TYPE_CHECKING:
     from mudd_core.data.pipelines import Rows
@@ -75,15 +75,17 @@ def by_source(config: Config, rows: Rows) -> list[tuple[Config, Rows]]:
 
 def batches_of(
     config: Config, rows: Rows, tokenizer: Tokenizer | None, records: int = 0
-) -> Iterator[Mapping[str, Array]]:
-    """Yield batches (arrays by name) of held-out sequences, up to eval.documents and eval.max_batches.
+) -> Iterable[Mapping[str, Array]]:
+    """Return batches (arrays by name) of held-out sequences, up to eval.documents and eval.max_batches.
 
     A mixture has the batches of each source, one source after the other. records: the number of records in the files,
     for a message.
     """
-    sources = by_source(config, rows)
-    if len(sources) > 1:
-        return chain.from_iterable(batches_of(one, of, tokenizer) for one, of in sources)
+    from mudd_core.data.pipelines.mixture.rows import MixedValidation
+
+    if isinstance(rows, MixedValidation):
+        parts = by_source(config, rows)
+        return SourcedBatches(rows, [batches_of(one, of, tokenizer) for one, of in parts])
     protocol, size, limit = protocol_of(config), validation_batch(config), config.eval.documents
     if not rows.rows:
         if records:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -61,16 +61,22 @@ def _training_rows(config: Config, text: Prepared) -> Rows:
             f"[data.epochs] {config.data.epochs} passes have {whole:,} batches of {train.batch_size} "
             f"sequences, and train.steps={train.steps} needs more; {way_out}"
         )
-    if config.data.mix_until != "steps" and not rows.batches(0):
-        raise UserError(
-            f"[data.mix_until] {config.data.mix_until}: the mixture ends before its first batch of "
-            f"{train.batch_size} sequences; use more data, a smaller train.batch_size, or data.mix_until=steps"
-        )
+    if config.data.mix_until != "steps":
+        require_first_batch(config, rows.batches(0) or 0)
     if config.data.repeat_batch:
         if rows.core is None or config.data.mix:
             return FirstBatch(rows, config.train.batch_size)
         rows.core.repeat(config.train.batch_size)
     return rows
+
+
+def require_first_batch(config: Config, batches: int) -> None:
+    """Raise UserError if the mixture has no batch. batches: the whole batches before its end."""
+    if not batches:
+        raise UserError(
+            f"[data.mix_until] {config.data.mix_until}: the mixture ends before its first batch of "
+            f"{config.train.batch_size} sequences; use more data, a smaller train.batch_size, or data.mix_until=steps"
+        )
 
 
 def ended_by_data(config: Config, rows: Rows) -> Config:
@@ -106,16 +112,16 @@ def held_out_rows(config: Config, text: Prepared, split: str = "valid") -> Rows:
     return test_rows(config, text, shape) if split == "test" else text.rows("valid", shape)
 
 
-def taught_batches(config: Config, text: Prepared) -> Iterator[Mapping[str, Array]]:
-    """Yield the batches of validation_batches, with the probabilities of loss.teacher."""
+def taught_batches(config: Config, text: Prepared) -> Iterable[Mapping[str, Array]]:
+    """Return the batches of validation_batches, with the probabilities of loss.teacher."""
     from mudd_core.data.pipelines.taught import taught
 
     rows = taught(held_out_rows(config, text), opened_teacher(config, text), "valid")
     return batches_of(config, rows, text.tokenizer, text.documents[1])
 
 
-def validation_batches(config: Config, text: Prepared) -> Iterator[Mapping[str, Array]]:
-    """Yield batches (arrays by name) of held-out sequences, by the protocol of the pipeline."""
+def validation_batches(config: Config, text: Prepared) -> Iterable[Mapping[str, Array]]:
+    """Return batches (arrays by name) of held-out sequences, by the protocol of the pipeline."""
     return batches_of(config, held_out_rows(config, text), text.tokenizer, text.documents[1])
 
 

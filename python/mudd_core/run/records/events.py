@@ -13,6 +13,7 @@ from mudd_core.base.show.tables import html_table
 from mudd_core.base.types import Json
 from mudd_core.base.units import duration
 from mudd_core.engine.accuracy import SAMPLE_ACCURACY
+from mudd_core.run.records.by_source import LossBySource, loss_columns, shown
 
 
 class EventName(StrEnum):
@@ -127,7 +128,9 @@ class Validation:
     nats; val_accuracy is then the fraction of pairs with a positive margin, and val_loss the mean over pairs.
     batch_loss, batch_accuracy: means over batches of the batch means; these are not logged. val_teacher_kl: mean
     divergence from the teacher of loss.teacher, in nats. val_teacher_agreement: fraction of targets at which both have
-    the same likeliest token. val_loss_average: val_loss with the averaged weights of train.average.
+    the same likeliest token. val_loss_average: val_loss with the averaged weights of train.average. by_source: the
+    loss of each source of a mixture, whose means with the weights of data.mix are val_loss, val_bits_per_byte and
+    val_accuracy.
     """
 
     step: int
@@ -142,6 +145,7 @@ class Validation:
     val_teacher_agreement: float | None = None
     val_margin: float | None = None
     val_loss_average: float | None = None
+    by_source: LossBySource = field(default_factory=dict)
 
     @property
     def val_ppl(self) -> float:
@@ -160,8 +164,9 @@ class Validation:
             text += (
                 f", KL {self.val_teacher_kl:.4f} from the teacher, {self.val_teacher_agreement:.1%} agreement"
             )
-        mean = self.val_loss_average
-        return text if mean is None else f"{text}, loss {mean:.4f} with the averaged weights"
+        if self.val_loss_average is not None:
+            text += f", loss {self.val_loss_average:.4f} with the averaged weights"
+        return f"{text}; {shown(self.by_source)}" if self.by_source else text
 
     @property
     def precise_text(self) -> str:
@@ -171,15 +176,21 @@ class Validation:
             return self._pairs_text(6)
         return f"ppl {self.val_ppl:.6f}" if bits is None else f"{bits:.6f} bits per byte"
 
+    def source_lines(self) -> list[str]:
+        """Return a line for each source of a mixture."""
+        return [one.line(name) for name, one in self.by_source.items()]
+
     def _pairs_text(self, digits: int) -> str:
         return f"accuracy {self.val_accuracy or 0.0:.1%}, margin {self.val_margin:.{digits}f}"
 
     def row(self) -> dict[str, Any]:
-        """Return the entry of metrics.jsonl."""
-        names = ("step", "val_loss", "val_bits_per_byte", "val_ppl", "val_accuracy", "targets", "seconds")
+        """Return the entry of metrics.jsonl; a loss of pairs of answers has no perplexity."""
+        perplexity = ("val_ppl",) if self.val_margin is None else ()
+        names = ("step", "val_loss", "val_bits_per_byte", *perplexity, "val_accuracy", "targets", "seconds")
         of_teacher = () if self.val_teacher_kl is None else ("val_teacher_kl", "val_teacher_agreement")
         rare = [name for name in ("val_margin", "val_loss_average") if getattr(self, name) is not None]
-        return {name: getattr(self, name) for name in (*names, *of_teacher, *rare)}
+        row = {name: getattr(self, name) for name in (*names, *of_teacher, *rare)}
+        return row | loss_columns(self.by_source, "val_")
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
 
 from mudd_core import _core
 from mudd_core.base.errors import UserError
@@ -23,17 +22,12 @@ from mudd_core.data.pipelines.mixture.ends import end_of
 from mudd_core.data.pipelines.mixture.names import naming
 from mudd_core.data.pipelines.mixture.rows import MixedRows, MixedValidation
 from mudd_core.data.pipelines.mixture.tokenizer import shared_tokenizer
-from mudd_core.data.rows import Masked, Preparation, Prepared, Rows, RowShape, Shown
+from mudd_core.data.pipelines.text import TextData
+from mudd_core.data.rows import Masked, Preparation, Prepared, PrepareOne, Rows, RowShape, Shown
 from mudd_core.data.sources.access import cache_root
 from mudd_core.data.sources.corpus import Split
 from mudd_core.data.streaming.data import StreamData
 from mudd_core.data.tokenizers.tokenizer import Tokenizer
-
-
-class PrepareOne(Protocol):
-    """The function that prepares the data of a config without a mixture."""
-
-    def __call__(self, config: Config, how: Preparation, /) -> Prepared: ...
 
 
 @dataclass(frozen=True)
@@ -86,6 +80,11 @@ class MixedData:
             return 0.0
         return sum(rate * count for rate, count in zip(rates, targets, strict=True)) / sum(targets)
 
+    @cached_property
+    def schedule(self) -> _core.MixSchedule:
+        """The sources of the samples."""
+        return _core.MixSchedule(weights_by_sample(self.config))
+
     def rows(self, split: Split, shape: RowShape) -> MixedRows | MixedValidation:
         """Return the sequences of a split; raise UserError if a source has too few."""
         found: list[Rows] = []
@@ -93,10 +92,11 @@ class MixedData:
             with naming(name):
                 found.append(data.rows(split, shape))
         if split == "valid":
-            return MixedValidation(self.names, found)
-        schedule = _core.MixSchedule(weights_by_sample(self.config))
-        end = end_of(self.config, schedule, found)
-        return MixedRows(self.names, found, schedule, end, shape.batch_size)
+            rates = [data.valid_bytes_per_target for data in self.of]
+            return MixedValidation(self.names, found, weights_by_sample(self.config)[0][1], rates)
+        end = end_of(self.config, self.schedule, found)
+        rates = [data.train_bytes_per_target if isinstance(data, TextData) else 0.0 for data in self.of]
+        return MixedRows(self.names, found, self.schedule, end, shape.batch_size, rates)
 
     def shown(self) -> list[str]:
         """Return the lines that the sources print when a run starts."""

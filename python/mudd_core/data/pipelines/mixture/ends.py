@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config
 from mudd_core.config.mix import SOURCES
 from mudd_core.config.mix_sources import source_config, source_names
-from mudd_core.data.rows import Rows
 
 if TYPE_CHECKING:
     from mudd_core import _core
@@ -17,7 +16,18 @@ if TYPE_CHECKING:
 _MOST = 1 << 40  # samples; a source that is not read to its end before has none
 
 
-def sequences(rows: Rows, epochs: int, batch_size: int) -> int | None:
+class Sized(Protocol):
+    """The number of sequences of a source: of `Rows`, or an estimate of it."""
+
+    @property
+    def rows(self) -> int:
+        """The number of sequences in a training epoch; 0 if only reading to the end shows the number."""
+
+    def batches(self, epochs: int) -> int | None:
+        """Return the number of whole batches in `epochs` epochs; None if only reading to the end shows it."""
+
+
+def sequences(rows: Sized, epochs: int, batch_size: int) -> int | None:
     """Return the sequences of a source in `epochs` passes; None for a stream, whose size is unknown."""
     whole = rows.batches(epochs)
     if whole is None:
@@ -41,7 +51,7 @@ def samples_before(schedule: _core.MixSchedule, source: int, count: int) -> int 
     return low
 
 
-def end_of(config: Config, schedule: _core.MixSchedule, of: Sequence[Rows]) -> int:
+def end_of(config: Config, schedule: _core.MixSchedule, of: Sequence[Sized]) -> int:
     """Return the samples before the end of a mixture; 0 if only train.steps ends it.
 
     Raise UserError if a source ends before, or never.
@@ -70,7 +80,7 @@ def end_of(config: Config, schedule: _core.MixSchedule, of: Sequence[Rows]) -> i
     return min(ends) if until == "first" else max(ends)
 
 
-def _require_steps(config: Config, schedule: _core.MixSchedule, of: Sequence[Rows]) -> None:
+def _require_steps(config: Config, schedule: _core.MixSchedule, of: Sequence[Sized]) -> None:
     """Raise UserError if train.steps needs more passes over a source than its option `epochs` allows."""
     size, steps = config.train.batch_size, config.train.steps
     wanted = schedule.counts(steps * size)

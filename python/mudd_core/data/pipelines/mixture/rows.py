@@ -9,7 +9,8 @@ import numpy as np
 from mudd_core import _core
 from mudd_core.base.types import Array, Int32, Json
 from mudd_core.data.pipelines.ids_data import FirstBatch
-from mudd_core.data.rows import Cursor, Cursored, Rows
+from mudd_core.data.pipelines.mixture.ends import Sized
+from mudd_core.data.rows import Cursor, Cursored, Repeated, Rows
 from mudd_core.data.streaming.rows import VERSION, StreamRows
 
 KEY = "mix"  # the pipeline of a cursor
@@ -19,7 +20,8 @@ class MixedRows:
     """Sequences of several sources by global sample index; cpp/mudd/data/mix_schedule.h defines the order.
 
     names: of the sources. of: their sequences, in the same order. schedule: of the samples. end: the samples before the
-    end of the mixture (data.mix_until), 0 if it has none. batch_size: sequences per update.
+    end of the mixture (data.mix_until), 0 if it has none. batch_size: sequences per update. bytes_per_target: of the
+    training text of each source, 0 if unknown.
     """
 
     def __init__(
@@ -29,9 +31,12 @@ class MixedRows:
         schedule: _core.MixSchedule,
         end: int,
         batch_size: int,
+        bytes_per_target: Sequence[float],
     ) -> None:
         self.names, self.of, self.schedule = tuple(names), tuple(of), schedule
+        self.bytes_per_target = tuple(bytes_per_target)
         self.parts, self._end, self._batch_size = tuple(of[0].parts), end, batch_size
+        self._passes = [passes_of(rows) for rows in of]
         self.core = self._joined()
 
     def _joined(self) -> _core.BatchSource | None:
@@ -61,8 +66,8 @@ class MixedRows:
     def epochs(self, samples: int) -> list[float]:
         """Return the passes over each source in the first `samples` sequences; NaN for a stream, of unknown size."""
         return [
-            count / rows.rows if rows.rows else np.nan
-            for count, rows in zip(self.counts(samples), self.of, strict=True)
+            count * passes / rows.rows if rows.rows else np.nan
+            for count, passes, rows in zip(self.counts(samples), self._passes, self.of, strict=True)
         ]
 
     def arrays(self, first_sample: int, n_samples: int) -> dict[str, Array]:
@@ -104,6 +109,11 @@ class MixedRows:
                 rows.close()
 
 
+def passes_of(rows: Sized) -> int:
+    """Return the passes over the data that are in the `rows` sequences of a source: one, except for prepared maps."""
+    return rows.passes if isinstance(rows, Repeated) else 1
+
+
 def sources_of(rows: Rows | None, first_sample: int, n_samples: int) -> Int32 | None:
     """Return the index in data.mix of the source of each sample, int32 [n_samples]; None for other data."""
     if isinstance(rows, FirstBatch):
@@ -112,12 +122,22 @@ def sources_of(rows: Rows | None, first_sample: int, n_samples: int) -> Int32 | 
 
 
 class MixedValidation:
-    """The validation sequences of all sources, one source after the other; `of` has the ones of each source."""
+    """The validation sequences of all sources, one source after the other; `of` has the ones of each source.
+
+    weights: of data.mix. bytes_per_target: of the validation text of each source, 0 if unknown.
+    """
 
     core = None
 
-    def __init__(self, names: Sequence[str], of: Sequence[Rows]) -> None:
+    def __init__(
+        self,
+        names: Sequence[str],
+        of: Sequence[Rows],
+        weights: Sequence[int],
+        bytes_per_target: Sequence[float],
+    ) -> None:
         self.names, self.of, self.parts = tuple(names), tuple(of), tuple(of[0].parts)
+        self.weights, self.bytes_per_target = tuple(weights), tuple(bytes_per_target)
         self._ends = np.cumsum([rows.rows for rows in of]).tolist()
 
     @property

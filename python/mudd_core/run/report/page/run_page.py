@@ -36,6 +36,7 @@ from mudd_core.run.report.page.elements import (
 )
 from mudd_core.run.report.page.records import Records, read_records
 from mudd_core.run.report.page.shell import page
+from mudd_core.run.report.page.sources import sources
 from mudd_core.run.report.page.time_by_phase import time_by_phase
 from mudd_core.run.store.metrics import samples_of
 from mudd_core.run.store.run_folder import RunFolder
@@ -171,6 +172,7 @@ MakeSection: TypeAlias = Callable[[Records], Section | None]
 SECTIONS: tuple[MakeSection, ...] = (
     overview,
     curves,
+    sources,
     time_by_phase,
     samples,
     *FAMILY_SECTIONS,
