@@ -145,6 +145,8 @@ class TrainingLoop:
             warnings=tuple(self._learning.warnings),
         )
         last = None if stopped or state.unlogged is None else self._timed(state.unlogged)
+        if last is not None:
+            last = self._updates.with_sources(last)
         run.journal.ended(summary, last, run.phases.lap())
         if last is not None:
             state.unlogged = None

@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -31,6 +32,9 @@ from mudd_core.run.records.phases import Phase
 from mudd_core.run.report.style import ForwardSums, forward_style, logs_step, reads_norms
 from mudd_core.run.store.run_store import RunStore
 from mudd_core.run.store.saved_state import reading_state
+
+if TYPE_CHECKING:
+    from mudd_core.run.loop.source_metrics import SourceMetrics
 
 
 class Recovery:
@@ -149,6 +153,12 @@ class Updates:
         self._recovery = Recovery(
             run.config.train, run.engine, run.store, run.state, run.journal, run.ranks, saves.finish
         )
+        self._sources: SourceMetrics | None = None
+        if run.config.data.mix:
+            from mudd_core.run.loop.source_metrics import SourceMetrics
+
+            self._sources = SourceMetrics(run.config, run.engine, run.ranks)
+        self._number: int | None = None  # of the run's batch of the last update; None: a batch of the caller
         self._statistics: MupStatistics | None = None
         if run.ranks.first:
             self._statistics = statistics_of(run.config, run.components.model)
@@ -198,6 +208,9 @@ class Updates:
             metrics = {**metrics, "batch_hash": batch_hash(run.engine.last_batch(number))}
         record = state.took_step(report, lr, seconds, metrics)
         record = replace(record, statistics=found, forward=forward, norms=read_weight_norms(run))
+        self._number = number if batch is None else None
+        if logs_step(run.config, t + 1):
+            record = self.with_sources(record)
         run.journal.updated(record)
         if goes_back:
             self._recovery.go_back(t)
@@ -207,6 +220,12 @@ class Updates:
             with run.phases.phase(Phase.MESSAGES):
                 compare_weights(run.ranks, run.engine.state_parts(), record.step, cut=run.cuts_weights)
         return record
+
+    def with_sources(self, record: StepRecord) -> StepRecord:
+        """Return the record of the last update with the metrics of the sources of a mixture. All ranks call this."""
+        if self._sources is None or self._number is None:
+            return record
+        return replace(record, metrics={**record.metrics, **self._sources.columns(self._number)})
 
     def _inputs(self, number: int, batch: Mapping[str, Array] | None) -> Int32:
         """Return the input ids of `batch`, or of the run's batch with this index."""
