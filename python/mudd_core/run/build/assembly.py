@@ -148,6 +148,7 @@ def _components(parts: _Parts, ranks: Ranks, checkpoints: Checkpoints | None) ->
         *start_warnings.of_threads(_core.num_threads()),
         *start_warnings.of_saving(config),
         *start_warnings.of_warm_up(config),
+        *start_warnings.of_mixture(config),
     ]
     notes = [
         slow_note(config.optim),

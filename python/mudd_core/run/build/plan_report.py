@@ -6,6 +6,7 @@ import dataclasses
 import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.surroundings import notes_stream
@@ -34,6 +35,9 @@ from mudd_core.run.build.start_tokenizer import with_source_tokenizer
 from mudd_core.run.build.start_warnings import many_epochs
 from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from mudd_core.run.build.plan_mixture import PlannedMixture
 
 # Measured bytes that the training loop adds to the program: batches, logs, buffers of a save.
 LOADED_LATER = 13 * memory.MIB
@@ -115,6 +119,9 @@ def planned(
     flops = engine.flops_per_token(counted)
     tokens, saved = train.batch_size * train.seq_len, plan.checkpoint_bytes(report, ALONE)
     steps, build = planned_steps(config, folder), cache_to_build(config)
+    mixture = _mixture(config, steps)
+    if mixture is not None:
+        steps = mixture.steps
     memory_of = {"program": program, **own}
     rate, (fraction, source) = peak_flops(train.precision), fraction_of_peak(config, folder)
     seconds = flops * tokens / (rate * fraction * place.nodes)
@@ -131,7 +138,7 @@ def planned(
         *disk_lines,
         *schedule_lines(config, steps),
         *time_lines(config, steps, seconds, (rate, fraction, source), place.nodes),
-        *_epoch_lines(config, steps, build),
+        *_epoch_lines(config, steps, build, mixture),
         *filter(None, [_maps_line(config), recipe_note(config)]),
     ]
     return Planned(
@@ -199,11 +206,25 @@ def _disk_lines(
     return True, lines + _indented(text)
 
 
-def _epoch_lines(config: Config, steps: int | None, build: CacheToBuild) -> list[str]:
-    """Return the warning of a run that reads its text many times."""
+def _mixture(config: Config, steps: int | None) -> PlannedMixture | None:
+    """Return the plan of the sources of data.mix; None without a mixture. steps: the updates without their end."""
+    if not config.data.mix:
+        return None
+    from mudd_core.run.build.plan_mixture import PlannedMixture
+
+    return PlannedMixture(config, steps)
+
+
+def _epoch_lines(
+    config: Config, steps: int | None, build: CacheToBuild, mixture: PlannedMixture | None
+) -> list[str]:
+    """Return the lines about the sources of a mixture, and the warning of a run that reads its text many times."""
     about = "about " if build.size else ""
-    found = many_epochs(config, steps or 0, build.tokens, about)
-    return [line for text in found for line in _indented(f"WARNING: {text}")]
+    if mixture is None:
+        lines, found = [], many_epochs(config, steps or 0, build.tokens, about)
+    else:
+        lines, found = mixture.lines(), mixture.warnings()
+    return lines + [line for text in found for line in _indented(f"WARNING: {text}")]
 
 
 def _maps_line(config: Config) -> str:

@@ -115,6 +115,8 @@ def time_lines(
     ]
     if nodes > 1:
         lines.append(f"                {nodes} nodes like this one; the time of their messages is not in it")
+    if config.data.mix_until != "steps":  # the lines about the mixture say it
+        return lines
     if steps is None and ends_with_data(config):
         lines.append(
             f"  steps         as many as the data have (data.epochs={config.data.epochs}), at most "

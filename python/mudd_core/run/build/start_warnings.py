@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mudd_core.config import Config
+from mudd_core.config.mix import parse_phases, parse_sources
+from mudd_core.config.mix_sources import source_config, source_names
 from mudd_core.engine.optimizer_groups import learning_rate
 from mudd_core.run.build.rows import row_shape
 from mudd_core.run.ranks.rank_cores import usable_cores
 
 if TYPE_CHECKING:
     from mudd_core.data.pipelines import Prepared
+    from mudd_core.data.pipelines.mixture.data import MixedData
 
 # Up to about four passes, repeated text is worth nearly as much as new text (Muennighoff et al., 2023).
 MANY_EPOCHS = 4.0
@@ -82,9 +85,61 @@ def many_epochs(config: Config, steps: int, there: int, about: str = "") -> list
     ]
 
 
+def many_passes(config: Config, source: str, read: int, there: int, about: str = "") -> list[str]:
+    """Return a warning if a run reads a source of a mixture more than MANY_EPOCHS times.
+
+    read: the tokens that the run reads of it. there: its tokens, 0 if unknown. about: "about " if they are estimated.
+    """
+    passes = read / there if there else 0.0
+    # a number of passes that the user set is intended
+    if passes <= MANY_EPOCHS or config.train.epochs or source_config(config, source).data.epochs:
+        return []
+    return [
+        f"[data.mix] the run reads {read:,} tokens of the source {source}, which has only {about}{there:,}, so it is "
+        f"read {about}{passes:,.1f} times; use more text, a smaller weight or fewer train.steps"
+    ]
+
+
+def of_mixture(config: Config) -> list[str]:
+    """Return warnings about sources and phases of a mixture that no update reads."""
+    if not config.data.mix:
+        return []
+    names, steps = source_names(config), config.train.steps
+    unused = [name for name in parse_sources(config.data.sources) if name not in names]
+    late = [phase.step for phase in parse_phases(config.data.mix_phases) if phase.step >= steps]
+    found = []
+    if unused:
+        found.append(
+            f"[data.sources] not in data.mix, so never read: {', '.join(unused)}; add {unused[0]}:WEIGHT to data.mix, "
+            "or remove its data.sources"
+        )
+    if late and not config.train.epochs:
+        found.append(
+            f"[data.mix_phases] no update follows step {late[0]:,}, because train.steps={steps:,}; raise train.steps, "
+            "or remove the phase"
+        )
+    return found
+
+
+def _of_sources(config: Config, text: MixedData) -> list[str]:
+    """Return warnings about sources that are small for the run."""
+    train, found = config.train, list[str]()
+    counts = text.schedule.counts(train.steps * train.batch_size)
+    for name, count, data in zip(text.names, counts, text.of, strict=True):
+        there = _tokens_of_an_epoch(source_config(config, name), data)
+        found += many_passes(config, name, count * train.seq_len, there)
+    return found
+
+
 def of_text(config: Config, text: Prepared) -> list[str]:
     """Return warnings about a text that is small for the run, and a vocabulary that is smaller than the config's."""
-    found = many_epochs(config, config.train.steps, _tokens_of_an_epoch(config, text))
+    if config.data.mix:
+        from mudd_core.data.pipelines.mixture.data import MixedData
+
+        assert isinstance(text, MixedData)
+        found = _of_sources(config, text)
+    else:
+        found = many_epochs(config, config.train.steps, _tokens_of_an_epoch(config, text))
     if (
         text.tokenizer is not None
         and config.data.tokenizer == "bpe"
