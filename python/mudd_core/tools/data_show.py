@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mudd_core.base.errors import UserError
 from mudd_core.base.types import Array
 from mudd_core.config.mix_sources import source_names
 from mudd_core.config.tool_arguments import ToolArguments, whole_number
@@ -37,6 +38,12 @@ def main(words: Sequence[str]) -> int:
     size = config.train.batch_size
     first = (asked.step - 1) * size
     rows = training_rows(config, data)
+    whole = rows.batches(0) if config.data.mix and not config.data.repeat_batch else None
+    if whole is not None and asked.step > whole:
+        raise UserError(
+            f"[arguments] --step: expected at most {whole:,}, the last step before the mixture ends "
+            f"(data.mix_until={config.data.mix_until}), got {asked.step:,}"
+        )
     arrays, sources, names = rows.arrays(first, size), sources_of(rows, first, size), source_names(config)
     for row in range(size):
         of_source = "" if sources is None else f", source {names[sources[row]]}"
