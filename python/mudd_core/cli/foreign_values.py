@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config, find_config
 from mudd_core.config.fields import FieldInfo
-from mudd_core.config.mix import parse_weights
+from mudd_core.config.mix import MIX, SOURCES, parse_weights
 from mudd_core.config.overrides import parse_value
 from mudd_core.config.tune import last_blocks
 from mudd_core.run.store.saved_run import run_and_step
@@ -197,3 +198,28 @@ def relative_words(theirs: str, value: str, config: Config, *, typed_batch: bool
     if not typed_batch:
         return [f"train.micro_batch_size={train.batch_size // passes}"]
     return [f"train.batch_size={train.batch_size * passes}", f"train.micro_batch_size={train.batch_size}"]
+
+
+def is_weight(value: str) -> bool:
+    """Return whether a value is a weight of a mixture, such as 0.7."""
+    try:
+        parse_weights(f"source:{value}")
+    except ValueError as error:
+        return "at least one weight above 0" in str(error)
+    return True
+
+
+def blend_words(values: Sequence[str]) -> list[str] | None:
+    """Return the fields of a mixture for Megatron-LM's `--data-path WEIGHT PREFIX WEIGHT PREFIX`; None for others.
+
+    The sources are named after the last part of their paths, or by numbers if two would have the same name.
+    """
+    weights, paths = values[0::2], values[1::2]
+    if not paths or len(weights) != len(paths) or not all(map(is_weight, weights)):
+        return None
+    names = [re.sub(r"[^A-Za-z0-9_-]", "_", path.rstrip("/").rpartition("/")[2])[:64] for path in paths]
+    if len(set(names)) < len(names) or not all(names):
+        names = [f"files{number}" for number in range(1, len(paths) + 1)]
+    mix = ",".join(f"{name}:{weight}" for name, weight in zip(names, weights, strict=True))
+    sources = [f"{SOURCES}.{name}.path={path}" for name, path in zip(names, paths, strict=True)]
+    return ["data.pipeline=megatron", f"{MIX}={mix}", *sources]

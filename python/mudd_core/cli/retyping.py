@@ -9,8 +9,10 @@ from pathlib import Path
 from mudd_core.base.errors import UserError
 from mudd_core.cli.foreign_values import (
     RELATIVE,
+    blend_words,
     field_value,
     is_true,
+    is_weight,
     option_value,
     relative_words,
     start_value,
@@ -22,6 +24,7 @@ from mudd_core.config.arguments import Argument, Arguments, argument
 from mudd_core.config.config_files import is_config
 from mudd_core.config.fields import FieldInfo, walk
 from mudd_core.config.foreign import ANEW, NOTES, OUTPUTS, SCRIPTS, SETTINGS
+from mudd_core.config.mix import MIX
 from mudd_core.config.overrides import field_path
 from mudd_core.config.schema import fields_of_all
 from mudd_core.config.suggest import foreign_name
@@ -34,6 +37,7 @@ _START, _DROPOUTS = (
 # The expected values of settings some of whose values have no equivalent.
 _WANTED = {
     "data.path": "expected a text file or a folder of text files, ",
+    MIX: "expected pairs of a weight and a prefix of .idx and .bin files, ",
     "data.eval_path": "expected a text file or a folder of text files, ",
     "--config": "expected a config (the command import takes weights), ",
     "tune.method": "expected lora, full or last:N, ",
@@ -108,7 +112,9 @@ def retyped(request: Request) -> Retyped:
             _keep(item, arguments, result, infos)
         else:
             value = item.value if item.value is not None else arguments.plain_value() or ""
-            if name in RELATIVE:
+            if SETTINGS[name] in (_TEXT, MIX) and is_weight(value):
+                result.whole &= _blend(item, value, arguments, result)
+            elif name in RELATIVE:
                 later.append((item.option, name, value))
             else:
                 ours = _target(name, request.command)
@@ -124,6 +130,19 @@ def retyped(request: Request) -> Retyped:
     for option, name, value in later:
         result.whole &= _relate(option, name, value, result, config)
     return result
+
+
+def _blend(item: Argument, weight: str, arguments: Arguments, result: Retyped) -> bool:
+    """Convert Megatron-LM's weights and prefixes after one option; return False for other values."""
+    values = [weight]
+    while (value := arguments.plain_value()) is not None:
+        values.append(value)
+    words = blend_words(values)
+    if words is None:
+        return result.fail(item.option, MIX, " ".join(values), None)
+    result.words += words
+    result.add(item.option, MIX)
+    return True
 
 
 def _target(name: str, command: str) -> str:
