@@ -1,6 +1,7 @@
 """The pipeline `ids`: sequences of T + 1 ids from files of plain token ids, in the order of the pipeline `text`.
 
-The files form one sequence of ids in the order of their names (formats/tokens.py defines the accepted files).
+The files form one sequence of ids in the order of their names (formats/tokens.py defines the accepted files). The ids
+of records are joined in the cache folder first (joined_ids.py).
 """
 
 from __future__ import annotations
@@ -13,18 +14,21 @@ from pathlib import Path
 import numpy as np
 
 from mudd_core.base.errors import UserError
-from mudd_core.base.types import Int32, Int64
+from mudd_core.base.types import Int32, Int64, JsonObject
 from mudd_core.config import Config
 from mudd_core.data.formats.bounded import BoundedFile
 from mudd_core.data.formats.format import require_ids
 from mudd_core.data.formats.tokens import TokenPlace, place_of
 from mudd_core.data.pipelines.ids_data import IdData, fingerprint_of, vocabulary_of
+from mudd_core.data.pipelines.joined_ids import joined
 from mudd_core.data.rows import Pipeline, Preparation, RowShape
+from mudd_core.data.sources.access import local_root
 from mudd_core.data.sources.corpus import Split
 from mudd_core.data.sources.splits import sources_of
 
 _HELD_OUT = 20  # without validation files, the last 1 / _HELD_OUT of the ids is for validation
 _OPEN_FILES = 16
+_COLUMN = "input_ids"  # of records, unless data.column names another one
 
 
 class Ids:
@@ -154,15 +158,23 @@ def prepare(config: Config, how: Preparation) -> TokenIdData:
     """Return the ids of data.path and data.eval_path; without data.eval_path the last twentieth is for validation."""
     vocab_size = vocabulary_of(config)
     found = sources_of(config.data, resumed=how.fingerprint is not None)
-    if found.format.name != "tokens":
+    if found.format.name != "tokens" and found.format.holds != "records":
         raise UserError(
-            f"[data.path] expected files of token ids (.bin without .idx, .u16, .u32, .npy) for data.pipeline=ids, "
-            f"got {found.format.name}"
+            f"[data.path] expected files of token ids (.bin without .idx, .u16, .u32, .npy, or records with "
+            f"{_COLUMN}) for data.pipeline=ids, got {found.format.name}"
         )
-    train = Ids(found.train, vocab_size)
-    fingerprint = fingerprint_of((*found.train, *found.valid), {"ids": 1}, how.fingerprint)
+    rule: JsonObject = {"ids": 1}
+    train_files, valid_files = found.train, found.valid
+    if found.format.holds == "records":
+        rule["column"] = column = _COLUMN if config.data.column == "text" else config.data.column
+        root = local_root(config.data.cache_dir)
+        train_files, valid_files = (
+            joined(some, found.format, column, vocab_size, root, how) for some in (found.train, found.valid)
+        )
+    fingerprint = fingerprint_of((*found.train, *found.valid), rule, how.fingerprint)
+    train = Ids(train_files, vocab_size)
     if found.valid:
-        valid = Ids(found.valid, vocab_size)
+        valid = Ids(valid_files, vocab_size)
     else:
         held = train.count // _HELD_OUT
         valid, train = train.cut(train.count - held, held), train.cut(0, train.count - held)
