@@ -1,4 +1,4 @@
-"""Pages of docs/reference that come from the code: commands, config fields, exit codes, messages, names of the API.
+"""Pages of docs/reference that come from the code: commands, fields, exit and error codes, messages, the API.
 
 `./run docs` writes them.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import io
+import os
 import re
 from pathlib import Path
 
@@ -17,6 +18,8 @@ import table_cells
 from mudd_core.base import errors
 from mudd_core.cli import entry, help
 from mudd_core.cli import main as command_line
+from mudd_core.cli.error_codes.lookup import marks_of
+from mudd_core.cli.error_codes.table import KINDS
 from mudd_core.cli.names import ALIASES, COMMANDS, TOOLS
 from mudd_core.config import FAMILIES, Config
 from mudd_core.config.describe import shown
@@ -25,7 +28,7 @@ from mudd_core.config.fields import FieldInfo, walk
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
 _ROOT = str(FOLDER.parents[1])
 _NOTE = "`./run docs` writes this page from the code."
-_FIELDS, _MESSAGES = "fields", "messages"
+_FIELDS, _MESSAGES, _ERROR_CODES = "fields", "messages", "error-codes"
 _SUB = ("mup check", "mup transfer")
 
 
@@ -35,6 +38,7 @@ def pages() -> dict[Path, str]:
         "commands": commands(),
         _FIELDS: shared_fields(),
         "exit-codes": exit_codes(),
+        _ERROR_CODES: error_codes(),
         "api": api_page.text(),
         _MESSAGES: message_page.text(),
     }
@@ -103,10 +107,41 @@ def exit_codes() -> str:
             about = (inspect.getdoc(kind) or "").partition("\n")[0]
             rows.append(f"| {kind.exit_code} | `{name}` | {re.sub(r' [(]exit [0-9]+[)]', '', about)} |")
     by_command = [f"- `{name}`: {text}" for name, text in help.EXIT_CODES.items()]
-    note = f"[Messages]({_MESSAGES}.md) has the commonest errors and their solutions. {_NOTE}"
+    note = (
+        f"[Messages]({_MESSAGES}.md) has the commonest errors and their solutions, [error codes]({_ERROR_CODES}.md) "
+        f"has each kind of error. {_NOTE}"
+    )
     return "\n\n".join(
         ["# Exit codes", note, "All commands: " + codes, "\n".join(by_command), "\n".join(rows)]
     )
+
+
+def error_codes() -> str:
+    """Return the page of the error codes, a section for each entry of the table."""
+    parts = [
+        "# Error codes",
+        "Each kind of error has a code. On a terminal, an error without a command to copy is followed by the line that "
+        "prints its entry, such as `launch.py --explain-error=MC204`. `launch.py --explain-error` lists all codes, and "
+        f"`launch.py --explain-error=65` the codes of an exit code. {_NOTE}",
+        "\n".join(
+            [
+                "| code | exit code | kind |",
+                "| --- | --- | --- |",
+                *(
+                    f"| [{kind.code}](#{kind.code.lower()}) | {kind.exit_code} | {kind.title} |"
+                    for kind in KINDS
+                ),
+            ]
+        ),
+    ]
+    for kind in KINDS:
+        page = os.path.relpath(kind.page, "reference")
+        marks = ", ".join(f"`{mark}`" for mark in marks_of(kind))
+        parts.append(
+            f"## {kind.code}\n\n{kind.title} (exit code {kind.exit_code}). {kind.happened}\n\n{kind.mend} See "
+            f"[{kind.page}]({page}).\n\nErrors of this kind: {marks}"
+        )
+    return "\n\n".join(parts)
 
 
 def _table(infos: list[FieldInfo]) -> str:

@@ -20,6 +20,10 @@ class UserError(ShownInOneLine, ValueError):
     exit_code = 2
 
 
+class MissingPackageError(UserError):
+    """An optional package that is not installed; the message has the command that installs it."""
+
+
 class NotBuiltError(ShownInOneLine, ImportError):
     """A checkout whose C++ core is not compiled."""
 

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-from mudd_core.base.errors import UserError
+from mudd_core.base.errors import MissingPackageError
 
 # The packages that every training needs, with the oldest version: `dependencies` in pyproject.toml.
 REQUIRED = {"numpy": "1.26", "pyyaml": "6", "tokenizers": "0.20"}
@@ -79,7 +79,7 @@ def _pip() -> str:
 
 
 def needed(module: str, argument: str, purpose: str) -> ModuleType:
-    """Import a module and return it. Raise UserError with the install command if it is not installed.
+    """Import a module and return it. Raise MissingPackageError with the install command if it is not installed.
 
     argument: the field that needs the module, as `[place] name`. purpose: for messages, as `to read Parquet files`.
     """
@@ -89,11 +89,11 @@ def needed(module: str, argument: str, purpose: str) -> ModuleType:
         package = module.partition(".")[0]
         command = install_command(package)
         if error.name is not None and error.name.partition(".")[0] != package:
-            raise UserError(
+            raise MissingPackageError(
                 f"{argument}: expected the package {package} {purpose}, got one that cannot be imported ({error}); "
                 f"install it again: {command}"
             ) from None
-        raise UserError(
+        raise MissingPackageError(
             f"{argument}: expected the package {package} {purpose}, got none; install it: {command}"
         ) from None
 

@@ -74,7 +74,7 @@ def _take_signals(words: Sequence[str]) -> Invocation | None:
     """
     blocked = set[int]()
     try:
-        if _text(words) is not None:
+        if _text(words) is not None or main_help.code_asked(words) is not None:
             return None
         from mudd_core.cli import argv
 
@@ -126,6 +126,11 @@ def _run(words: Sequence[str], asked: Invocation | None = None) -> int:
             require_levels()
             print(text)
             return 0
+        if (asked_code := main_help.code_asked(words)) is not None:
+            from mudd_core.cli.error_codes.lookup import explained
+
+            print(explained(asked_code))
+            return 0
         from mudd_core.cli import argv
 
         return run(asked or argv.parse(words))
@@ -149,15 +154,25 @@ def _run(words: Sequence[str], asked: Invocation | None = None) -> int:
         if is_full_disk(error):
             code = SaveError.exit_code
         if code is None and (fault := _fault_in_own_file(error)):
-            _tell(f"error: {fault}")
+            _tell(f"error: {fault}{_offered(error)}")
             return UserError.exit_code
         if code is None:
-            _tell(f"{traceback.format_exc()}error: internal error: {type(error).__name__}: {error}")
+            told = f"error: internal error: {type(error).__name__}: {error}"
+            _tell(f"{traceback.format_exc()}{told}{_offered(error)}")
             return 70
         if os.environ.get("HYDRA_FULL_ERROR") == "1":
             _tell(traceback.format_exc())
-        _tell(f"error: {error}")
+        _tell(f"error: {error}{_offered(error)}")
         return int(code)
+
+
+def _offered(error: Exception) -> str:
+    """Return a further line for a terminal, with the command that explains this kind of error; else nothing."""
+    if not sys.stderr.isatty():
+        return ""
+    from mudd_core.cli.error_codes.lookup import offer
+
+    return f"\n{line}" if (line := offer(error)) else ""
 
 
 def _fault_in_own_file(error: Exception) -> str | None:

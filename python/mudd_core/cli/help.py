@@ -6,7 +6,7 @@ import textwrap
 
 from mudd_core.base.show.terminal import WIDTH, folded
 from mudd_core.base.surroundings import program
-from mudd_core.cli.main_help import WRITING, example_lines, option_lines
+from mudd_core.cli.main_help import CODE, WRITING, example_lines, option_lines
 from mudd_core.cli.names import OPTIONS, READING
 from mudd_core.config import FAMILIES, Config
 from mudd_core.config.describe import field_help, short_entry
@@ -14,6 +14,7 @@ from mudd_core.config.fields import walk
 from mudd_core.programs.program import DEVICES, Program
 from mudd_core.programs.row import Row
 
+_ELSEWHERE = ("--mode", "--version", CODE)  # options that only the main help lists
 _TEXT = {
     "train": """Trains the model of the config on its text. The same command resumes, with the same bits. Ctrl-C (or
 SIGTERM, or a file STOP in the work directory) saves and exits with code 75.""",
@@ -105,7 +106,7 @@ def command_help(command: str, config: Config | None) -> str:
     fields = {info.path: info for info in walk(config or Config())}
     shown = [short_entry(fields[path], WIDTH) for path in _FIELDS[command] if path in fields]
     taken = [name for name, (_, _, takers) in OPTIONS.items() if command in takers or not takers]
-    common = [name for name in taken if name not in ("--mode", "--version")]
+    common = [name for name in taken if name not in _ELSEWHERE]
     about = "RUN|FOLDER" if command == "chat" else "RUN" if command in READING else "--config=FILE"
     lines = [
         f"usage: {called} {command} {about} [options] [section.field=value ...]",
@@ -140,9 +141,7 @@ def original_help(program_asked: Program, command: str) -> str:
             *(_key_entry(row, flags) for row in program_asked.rows()),
             "",
             "options of this program:",
-            *option_lines(
-                name for name in taken if name not in ("--config", "--mode", "--version", *refused)
-            ),
+            *option_lines(name for name in taken if name not in ("--config", *_ELSEWHERE, *refused)),
             "",
             folded(f"Exit codes: {EXIT_CODES['train']}."),
         ]

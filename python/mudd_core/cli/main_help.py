@@ -10,6 +10,7 @@ from mudd_core.base.show.terminal import folded
 from mudd_core.base.surroundings import program
 from mudd_core.cli.names import COMMANDS, GROUPS, JOB_OPTIONS, OPTIONS, TOOLS, is_optional
 
+CODE = "--explain-error"
 WRITING = 'sample --config=small.py --prompt "def "'
 # The line of another command names these.
 _HIDDEN = (
@@ -26,6 +27,7 @@ _ELSEWHERE = (
     "--mode",
     "--trust-code",
     "--version",
+    CODE,
     "--split",
     "--html",
     "--json",
@@ -41,6 +43,15 @@ def answer(words: Sequence[str]) -> str | None:
     if words[0] in ("help", "--help", "-h"):
         return main_help()
     return version() if words[0] in ("--version", "-V") else None
+
+
+def code_asked(words: Sequence[str]) -> str | None:
+    """Return the value of --explain-error, empty if it has none; None without this option."""
+    for at, word in enumerate(words):
+        option, equals, value = word.partition("=")
+        if option.replace("_", "-") == CODE:
+            return value if equals else "".join(words[at + 1 : at + 2])
+    return None
 
 
 def version() -> str:
@@ -82,7 +93,7 @@ def main_help() -> str:
         f"  train: {' '.join(_OF_TRAIN)}",
         f"  sample: {' '.join(_OF_SAMPLE)}",
         f"  chat: {' '.join(_OF_CHAT)} --tokenizer --step --average; report: --html --json",
-        "  validate: --split --step --average; all commands: --mode --trust-code --version",
+        "  validate: --split --step --average; all commands: --mode --trust-code --version --explain-error",
         "",
         *(f"example:{line[1:]}" for line in example_lines((WRITING,))),
         "",

@@ -157,6 +157,11 @@ OPTIONS: dict[str, tuple[str, str, tuple[str, ...]]] = {
         (),
     ),
     "--version": ("", "print the version", ()),
+    "--explain-error": (
+        "[CODE]",
+        "explain the code of an error, such as MC204; without a code: list all codes",
+        (),
+    ),
 }
 # Options of the command tune for the options and fields that other commands use.
 OF_TUNE = {
