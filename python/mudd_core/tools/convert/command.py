@@ -1,12 +1,4 @@
-"""Convert files from one format to another.
-
-The output appears when it is complete; the same input always produces the same bytes.
-
-    python3 launch.py data convert --from=openwebtext --to=tf      # to train_data_00000.tfrecord
-    python3 launch.py data convert --from='tf/*.tfrecord' --to=ar  # TFRecord to ArrayRecord
-    python3 launch.py data convert --from=pile.bin --to=pile       # .bin/.idx to pile.tfrecord.b0
-    python3 launch.py data convert --from=a.jsonl --to=ids --format=megatron --tokenizer=gpt2
-"""
+"""The command `data convert`: to one file, or to a folder of files for other programs."""
 
 from __future__ import annotations
 
@@ -20,14 +12,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from mudd_core.base.errors import SaveError, UserError
-from mudd_core.config.tool_arguments import ToolArguments, fraction, whole_number
 from mudd_core.data.formats import FORMATS, only
 from mudd_core.data.progress import ConsoleProgress
 from mudd_core.data.sources.access import Access
 from mudd_core.data.sources.selection import selected
 from mudd_core.data.tokenizers.source import find_tokenizer
+from mudd_core.tools.convert.arguments import Asked, parsed
 from mudd_core.tools.convert.items import (
-    TARGETS,
     ArrayRecordWriter,
     IndexedWriter,
     LinesWriter,
@@ -39,6 +30,8 @@ from mudd_core.tools.convert.items import (
     texts,
     token_ids,
 )
+from mudd_core.tools.convert.one_file import write_one
+from mudd_core.tools.convert.sources import sources_of
 
 _DEFAULT = {"tfrecord": "arrayrecord", "megatron": "tfrecord", "tokens": "tfrecord", "text": "megatron"}
 _C4_VALIDATION = 24_567
@@ -47,8 +40,10 @@ ItemT = TypeVar("ItemT")  # an item of a file: payload, document or ids
 
 def main(words: Sequence[str]) -> int:
     """Run the command; return the exit code."""
-    asked = _parser().options(words)
-    files = selected(asked.source, "data convert --from", column=asked.column, ids=True).files
+    asked = parsed(words)
+    if asked.to_file:
+        return _to_one_file(asked)
+    files = selected(asked.path, "data convert", column=asked.column, ids=True).files
     source = only(files).name
     target = asked.format or _DEFAULT.get(source, "tfrecord")
     if FORMATS[source].holds == "ids" and target not in ("tfrecord", "arrayrecord"):
@@ -66,9 +61,8 @@ def main(words: Sequence[str]) -> int:
             )
         tokenizer = find_tokenizer(asked.tokenizer, 0, Access()).make()
     how = Reading(source, target, asked.column, asked.length, asked.split_valid, tokenizer)
-    made = Conversion(Path(asked.target).expanduser().absolute(), how, asked.shards).run(files)
-    number = f"{len(files):,} file{'s' * (len(files) != 1)}"
-    print(f"read     {number} of {source}, {_size(files):,} bytes, SHA-256 {digest(files)}")
+    made = Conversion(asked.target, how, asked.shards).run(files)
+    print(f"{_read(files, source)}, SHA-256 {digest(files)}")
     for path, count in made.items():
         print(f"written  {path}  {count:,} records, {path.stat().st_size:,} bytes, SHA-256 {digest([path])}")
         if (index := path.with_suffix(".idx")).exists() and target == "megatron":
@@ -80,46 +74,19 @@ def main(words: Sequence[str]) -> int:
     return 0
 
 
-def _parser() -> ToolArguments:
-    parser = ToolArguments("data convert", __doc__ or "")
-    parser.add_argument(
-        "--from",
-        "--input_pattern",
-        dest="source",
-        required=True,
-        metavar="PATH",
-        help="input files, folder or glob",
+def _to_one_file(asked: Asked) -> int:
+    """Convert the sources into one file."""
+    source = sources_of(asked.sources, asked.split, asked.keep, asked.document, "data convert")
+    lines = write_one(source, asked.target, asked.as_lines)
+    print(
+        "\n".join([_read(source.files, source.format.name), *lines, *(f"note     {n}" for n in source.notes)])
     )
-    parser.add_argument(
-        "--to", "--output_path", dest="target", required=True, metavar="DIR", help="output folder"
-    )
-    parser.add_argument(
-        "--format", choices=TARGETS, help="output format; default: chosen by the input format"
-    )
-    parser.add_argument(
-        "--shards",
-        type=whole_number(0),
-        default=0,
-        metavar="N",
-        help="number of output files per split; default: as many as the input has",
-    )
-    parser.add_argument(
-        "--split-valid",
-        type=fraction,
-        default=0.0,
-        metavar="P",
-        help="fraction of the documents for validation, selected by a hash",
-    )
-    parser.add_argument("--column", default="text", metavar="NAME", help="column that contains the text")
-    parser.add_argument("--tokenizer", default="", metavar="NAME", help="tokenizer for --format=megatron")
-    parser.add_argument(
-        "--length",
-        type=whole_number(2),
-        default=2049,
-        metavar="N",
-        help="token ids per record, if records contain token ids",
-    )
-    return parser
+    return 0
+
+
+def _read(files: Sequence[Path], source: str) -> str:
+    """Return the line about the files that were read."""
+    return f"read     {len(files):,} file{'s' * (len(files) != 1)} of {source}, {_size(files):,} bytes"
 
 
 def digest(files: Sequence[Path]) -> str:
