@@ -11,7 +11,7 @@ import mudd_core as mc
 from mudd_core.base.errors import UserError
 from mudd_core.cli import main
 from mudd_core.interop.peft_folder import read_adapter
-from test_peft_folders import IDS, from_peft, logits, near
+from peft_cases import IDS, from_peft, logits, near
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing.*:FutureWarning")
 
