@@ -39,6 +39,10 @@ def pair_field_faults(config: Sections) -> list[str]:
     if loss.kind != "orpo" and loss.nll != "all":
         faults.append(f"loss.nll: expected all for {why}, got {loss.nll}; only loss.kind=orpo has it")
     if not loss.of_pairs:
+        if loss.packed_pairs > 1:
+            faults.append(
+                f"loss.packed_pairs: expected 1 for {why}, got {loss.packed_pairs}; conversations are always packed"
+            )
         return faults
     if config.data.loss_on == "all":
         faults.append(f"data.loss_on: expected assistant or last for {why}, got all")

@@ -150,6 +150,7 @@ class Replacing(Sections):
         loss_kind: Literal["tokens", "dpo", "orpo"] = ...,
         loss_beta: float = ...,
         loss_nll: Literal["all", "answer"] = ...,
+        loss_packed_pairs: int = ...,
         loss_label_smoothing: float = ...,
         loss_z: float = ...,
         loss_teacher: str | os.PathLike[str] = ...,

@@ -46,6 +46,14 @@ class LossConfig:
         choices=("all", "answer"),
         later=True,
     )
+    packed_pairs: int = opt(
+        1,
+        "dpo, orpo: most pairs whose answers share two sequences; more pairs need fewer padded tokens",
+        "pairs",
+        low=1,
+        high=64,
+        later=True,
+    )
     label_smoothing: float = opt(
         0.0,
         "tokens: probability that is taken from each target and spread over all tokens; dpo: probability that a "

@@ -24,8 +24,8 @@ def needs_reference(rule: LossConfig | None) -> bool:
 def pair_parts(rule: LossConfig) -> dict[str, int]:
     """Return the float32 arrays [B, columns] that a loss needs: the columns by name."""
     if needs_reference(rule):
-        return {REFERENCE: REFERENCE_COLUMNS}
-    return {NLL: NLL_COLUMNS} if rule.nll == "all" else {}
+        return {REFERENCE: rule.packed_pairs * REFERENCE_COLUMNS}
+    return {NLL: rule.packed_pairs * NLL_COLUMNS} if rule.nll == "all" else {}
 
 
 def checked_pairs(
@@ -34,10 +34,15 @@ def checked_pairs(
     """Return the arrays of a batch of pairs, and the names of its optional arrays; raise ValueError or TypeError.
 
     Samples 2i and 2i + 1 are the chosen and the rejected answer of a pair. The batch has the arrays of pair_parts too.
+    With several pairs in two samples, the segments name their answers.
     """
     rest = {name: array for name, array in batch.items() if name not in (REFERENCE, NLL)}
     found, optional = checked_batch(rest, config)
     arrays: dict[str, Array] = {**found}
+    if rule.packed_pairs > 1 and "segments" not in arrays:
+        raise ValueError(
+            f"[model] segments: expected the answers of loss.packed_pairs={rule.packed_pairs}, got none"
+        )
     rows = len(arrays["inputs"])
     if rows % 2:
         raise ValueError(

@@ -114,7 +114,7 @@ def plan_graph(
             given = {
                 name: recorder.input(name, (shape[0], columns), "float32") for name, columns in parts.items()
             }
-            outputs = hidden.pair_loss(inputs["targets"], pairs, given)
+            outputs = hidden.pair_loss(inputs["targets"], pairs, {**inputs, **given})
         else:
             rule = regularized if mode == "train" else None
             outputs = hidden.loss(inputs["targets"], taught, rule, by_sample=by_sample)

@@ -141,7 +141,7 @@ class Hidden:
     def pair_loss(self, targets: Like, rule: LossConfig, given: Mapping[str, Like]) -> tuple[Like, ...]:
         """Return (nats, pairs, ranked, log_probs) of ops.preference_loss for pairs of answers.
 
-        given: its inputs reference and nll, as far as the loss has them.
+        given: its inputs reference, nll and segments, as far as the loss has them.
         """
         found: tuple[Like, ...] = ops.preference_loss(
             self.h,
@@ -150,9 +150,11 @@ class Hidden:
             self.bias,
             given.get("reference"),
             given.get("nll"),
+            given.get("segments") if rule.packed_pairs > 1 else None,
             loss=rule.kind,
             beta=rule.beta,
             label_smoothing=rule.label_smoothing,
+            pairs=rule.packed_pairs,
         )
         return found
 

@@ -357,7 +357,7 @@ def pattention_backward(dy: Given | tuple[Given | None, ...], x: Given, key: Giv
     dy is one array, or a tuple with one for each projection."""
 
 @overload
-def preference_loss(h: Array, head: Array, targets: Array, bias: Array | None = None, reference: Array | None = None, nll: Array | None = None, *, loss: str = 'dpo', beta: float = 0.1, label_smoothing: float = 0.0, chunk_bytes: int = 16777216) -> tuple[Float64, Float64, Float32, Float64]:
+def preference_loss(h: Array, head: Array, targets: Array, bias: Array | None = None, reference: Array | None = None, nll: Array | None = None, segments: Array | None = None, *, loss: str = 'dpo', beta: float = 0.1, label_smoothing: float = 0.0, pairs: int = 1, chunk_bytes: int = 16777216) -> tuple[Float64, Float64, Float32, Float64]:
     """Loss of pairs of answers: (loss float64 [S], pairs float64 [S], ranked, log_probs float64 [B]).
 
     h [B, T, D], head [V, D], targets int32 [B, T]; a negative target is ignored. bias [V] is added to the logits.
@@ -369,19 +369,23 @@ def preference_loss(h: Array, head: Array, targets: Array, bias: Array | None = 
     l and a have only these. w: the sum of the other columns. -w times the sum of the log-probabilities of all targets of
     the chosen row replaces -a_c. loss is the sum over the pairs of each shard. ranked float32 [B, 2]: for a chosen answer
     1 if m > 0, and m.
+    pairs > 1: segments int32 [B, T] are the numbers of the answers in a sample, ascending from 1 to pairs. Answers of equal
+    number in samples 2p and 2p + 1 are a pair. reference [B, pairs W] and nll [B, 5 pairs] have the columns of each answer.
+    log_probs has B pairs values. ranked has the sums over the pairs of a sample.
 
     Options:
         loss: formula of the loss. Values: dpo, orpo.
         beta: scale of the margin, or weight of the odds ratio. Values: a number >= 0.
         label_smoothing: probability of a swapped pair (dpo). Values: a number in [0, 0.5].
+        pairs: most pairs in a sample. Values: 1 to 64.
         chunk_bytes: bytes of logits that exist at once. Values: at least 1."""
 @overload
-def preference_loss(h: Given, head: Given, targets: Given, bias: Given | None = None, reference: Given | None = None, nll: Given | None = None, *, loss: str = 'dpo', beta: float = 0.1, label_smoothing: float = 0.0, chunk_bytes: int = 16777216) -> tuple[Tensor, Tensor, Tensor, Tensor]: ...
+def preference_loss(h: Given, head: Given, targets: Given, bias: Given | None = None, reference: Given | None = None, nll: Given | None = None, segments: Given | None = None, *, loss: str = 'dpo', beta: float = 0.1, label_smoothing: float = 0.0, pairs: int = 1, chunk_bytes: int = 16777216) -> tuple[Tensor, Tensor, Tensor, Tensor]: ...
 @overload
-def preference_loss(h: T, head: T, targets: Like, bias: T | None = None, reference: T | None = None, nll: T | None = None, *, loss: str = 'dpo', beta: float = 0.1, label_smoothing: float = 0.0, chunk_bytes: int = 16777216) -> tuple[T, T, T, T]: ...
+def preference_loss(h: T, head: T, targets: Like, bias: T | None = None, reference: T | None = None, nll: T | None = None, segments: Like | None = None, *, loss: str = 'dpo', beta: float = 0.1, label_smoothing: float = 0.0, pairs: int = 1, chunk_bytes: int = 16777216) -> tuple[T, T, T, T]: ...
 
-def preference_loss_backward(dloss: Given | None | tuple[Given | None, ...], h: Given, head: Given, targets: Given, bias: Given | None = None, reference: Given | None = None, nll: Given | None = None, *, loss: str = 'dpo', beta: float = 0.1, label_smoothing: float = 0.0, chunk_bytes: int = 16777216) -> tuple[Float32, Float32, None, Float32 | None, Float32 | None, Float32 | None]:
-    """Gradients (dh, dhead, None, dbias, dreference, dnll) of preference_loss; None for absent inputs.
+def preference_loss_backward(dloss: Given | None | tuple[Given | None, ...], h: Given, head: Given, targets: Given, bias: Given | None = None, reference: Given | None = None, nll: Given | None = None, segments: Given | None = None, *, loss: str = 'dpo', beta: float = 0.1, label_smoothing: float = 0.0, pairs: int = 1, chunk_bytes: int = 16777216) -> tuple[Float32, Float32, None, Float32 | None, Float32 | None, Float32 | None, None]:
+    """Gradients (dh, dhead, None, dbias, dreference, dnll, None) of preference_loss; None for absent inputs.
 
     Of the summed loss, scaled per shard by dloss (None: 1)."""
 

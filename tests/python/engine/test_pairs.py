@@ -13,6 +13,7 @@ from mudd_core import dist
 from mudd_core.config import Config, LossConfig
 from mudd_core.engine.engine import Engine
 from mudd_core.engine.pairs import PairEvaluator, pair_parts
+from preference_cases import together
 from rank_runs import config_in_shards, on_ranks
 from reference.numpy_preferences import pair_losses
 from small_models import CASES, make, make_batch
@@ -82,6 +83,52 @@ def test_the_loss_of_a_model_equals_the_formula(kind: str) -> None:
     assert sums.loss == pytest.approx(want.loss.sum(), rel=CLOSE)
     assert sums[1:5] == (3, (want.margin > 0).sum(), None, None)
     assert sums.margins == pytest.approx(want.margin.sum(), rel=CLOSE, abs=CLOSE)
+
+
+def packed(batch: dict[str, Any]) -> dict[str, Any]:
+    """Return eight samples of a batch as four, with two answers each, and their positions and segments."""
+    length = batch["inputs"].shape[1]
+    found = {name: together(array) for name, array in batch.items()}
+    found["nll"].reshape(4, 2, 5)[:, 1, :2] += length
+    found["positions"] = np.tile(np.arange(length, dtype=np.int32), (4, 2))
+    found["segments"] = np.tile(np.repeat(np.array([1, 2], np.int32), length), (4, 1))
+    return found
+
+
+@pytest.mark.parametrize("kind", RULES)
+@pytest.mark.parametrize("name", ["llama_gqa", "mudd", "gpt2"])
+def test_packed_pairs_have_the_loss_and_gradients_of_pairs(name: str, kind: str) -> None:
+    model, cfg, _ = make(name)
+    model.pairs = RULES[kind]
+    batch = batch_of(cfg.vocab_size, 8, 12)
+    want, gradients = model.loss_and_gradients(of_rule(batch, RULES[kind]), shards=4)
+    alone = PairEvaluator(model).evaluate(model.checked(of_rule(batch, RULES[kind]))[0])
+    model.pairs = replace(RULES[kind], packed_pairs=2)
+    two = of_rule(packed(batch), model.pairs)
+    loss, found = model.loss_and_gradients(two, shards=2)
+    again, immediate = model.loss_and_gradients_immediate(two, shards=2)
+    assert loss == again and all(np.array_equal(found[key], immediate[key]) for key in found)
+    assert loss == pytest.approx(want, rel=CLOSE)
+    largest = max(np.abs(value).max() for value in gradients.values())
+    for key, value in gradients.items():
+        # The gradient of a key's bias is zero but for float32.
+        bound = CLOSE * max(np.abs(value).max(), largest / 100)
+        assert np.abs(found[key] - value).max() <= bound, key
+    sums = PairEvaluator(model).evaluate(model.checked(two)[0])
+    assert sums[1:3] == alone[1:3] and sums[1] == 4
+    assert sums.margins == pytest.approx(alone.margins, rel=CLOSE, abs=CLOSE)
+
+
+def test_wrong_segments_of_packed_pairs_are_refused() -> None:
+    model, cfg, _ = make("llama_gqa")
+    model.pairs = replace(RULES["dpo"], packed_pairs=2)
+    two = of_rule(packed(batch_of(cfg.vocab_size, 8, 12)), model.pairs)
+    without = {name: array for name, array in two.items() if name not in ("segments", "positions")}
+    with pytest.raises(ValueError, match=r"segments: expected the answers of loss.packed_pairs=2, got none"):
+        model.loss(without)
+    for wrong in (two["segments"] + 1, 3 - two["segments"], np.ones_like(two["segments"]) * 3):
+        with pytest.raises(ValueError, match="segments: expected ascending numbers from 1 to 2"):
+            model.loss({**two, "segments": wrong})
 
 
 def trained(comm: dist.Comm, config: Config) -> tuple[list[str], dict[str, bytes], dict[str, Any]]:

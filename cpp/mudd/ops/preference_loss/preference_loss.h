@@ -15,6 +15,10 @@
 // [B]. A pair with an answer without targets has no loss and is not counted. Saved: dloss/dl and dloss/dk of each
 // sample, f64 [2, B].
 //
+// With several pairs in a sample, segments i32 [B, T] has the number of each position's answer in its sample, from
+// 1; answers of equal number in samples 2p and 2p + 1 are a pair, and reference and nll have the columns of each
+// answer.
+//
 // The node is a cross_entropy whose rows have weights: forward computes the logits for the sums, and backward
 // computes them again with the saved weights. Sums of a sample are in row order in double; its two answers are in
 // one logical shard, so nothing depends on threads, chunks or micro-batches.

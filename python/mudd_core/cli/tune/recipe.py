@@ -152,7 +152,8 @@ def _choose_rows(recipe: Recipe, ranks: int) -> None:
     longest, dropped = int(lengths.max()), found.train.dropped + found.valid.dropped
     longer = f"; {dropped:,} longer ones are left out (data.too_long)" if dropped else ""
     fitting = min(cap, max(256, -(-longest // 64) * 64))
-    what = "an answer each" if found.of_pairs else "packed examples"
+    alone = found.of_pairs and recipe.config.loss.packed_pairs == 1
+    what = "an answer each" if alone else "packed answers" if found.of_pairs else "packed examples"
     recipe.choose(
         "train.seq_len", fitting, f"sequences of {what}, the longest of {longest + 1:,} tokens{longer}"
     )
@@ -161,7 +162,7 @@ def _choose_rows(recipe: Recipe, ranks: int) -> None:
     rows = found.rows("train", row_shape(recipe.config)).rows
     each = lengths.size / rows
     if found.of_pairs:
-        _choose_pairs(recipe, rows, ranks)
+        _choose_pairs(recipe, rows, each, ranks)
     else:
         recipe.choose("train.batch_size", *_batch(rows, each, ranks))
     train = recipe.config.train
@@ -195,11 +196,17 @@ def _data_line(found: ChatData, counted: float) -> str:
     )
 
 
-def _choose_pairs(recipe: Recipe, rows: int, ranks: int) -> None:
-    """Choose the batch of pairs, and the logical shards, each with whole pairs. rows: the sequences per epoch."""
-    pairs = min(_PAIRS, 1 << ((rows // 2).bit_length() - 1))
-    pairs = max(pairs, 1 << (ranks - 1).bit_length())
-    recipe.choose("train.batch_size", 2 * pairs, f"{pairs} pairs: each is a chosen and a rejected answer")
+def _choose_pairs(recipe: Recipe, rows: int, each: float, ranks: int) -> None:
+    """Choose the batch of pairs, and the logical shards, each with whole pairs.
+
+    rows: the sequences per epoch. each: the pairs in two sequences.
+    """
+    twos = min(_power_of_two(_PAIRS / each), 1 << ((rows // 2).bit_length() - 1))
+    twos = max(twos, 1 << (ranks - 1).bit_length())
+    why = f"{twos} pairs: each is a chosen and a rejected answer"
+    if recipe.config.loss.packed_pairs > 1:
+        why = f"{twos * each:.1f} pairs: two packed sequences have {each:.1f} of them"
+    recipe.choose("train.batch_size", 2 * twos, why)
     batch, shards = recipe.config.train.batch_size, recipe.config.train.logical_shards
     while shards > 1 and batch % (2 * shards):
         shards //= 2

@@ -103,8 +103,12 @@ class ChatData:
         shuffled, bos_id = self.config.data.shuffle != "off", self.tokenizer.bos_id
         made: ChatRows | PairRows
         if self.of_pairs:
-            of_all = self.config.loss.kind == "orpo" and self.config.loss.nll == "all"
-            made = PairRows(self.kept, found, split, shape, shuffled, bos_id, self.reference, of_all=of_all)
+            loss = self.config.loss
+            of_all = loss.kind == "orpo" and loss.nll == "all"
+            most = loss.packed_pairs
+            made = PairRows(
+                self.kept, found, split, shape, shuffled, bos_id, self.reference, of_all=of_all, most=most
+            )
         else:
             made = ChatRows(self.kept, found, split, shape, shuffled, bos_id)
         if split == "train" and made.rows < 1 and not found.dropped:
