@@ -112,11 +112,11 @@ def test_an_update_has_the_metrics_of_each_source(folder: Path, whole: str) -> N
             assert row[f"tokens/{name}"] == 16 * counts[at]
             assert row[f"share/{name}"] == counts[at] / (row["step"] * size)
             assert row[f"epochs/{name}"] == epochs[at]
-        # the sum over a sample is rounded to float32
         mean = sum(row[f"loss/{mixed.names[at]}"] for at in batch) / size
+        # the sum over a sample is rounded to float32
         assert row["loss"] == pytest.approx(mean, rel=1e-6)
-        # of bytes as tokens, where each target is one byte or the end of a document
         for name in (mixed.names[at] for at in batch):
+            # of bytes as tokens, where each target is one byte or the end of a document
             assert row[f"bits_per_byte/{name}"] == pytest.approx(row[f"loss/{name}"] / math.log(2), rel=0.05)
     report = called(folder, "report", str(folder / "runs" / "whole")).stdout
     assert "source" in report and "epochs" in report and f"{rows[-1]['epochs/web']:.3f}" in report
