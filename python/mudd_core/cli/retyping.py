@@ -149,6 +149,8 @@ def _target(name: str, command: str) -> str:
     """Return the field or option for another program's setting."""
     if command == "report" and name in OUTPUTS:
         return "--html"
+    if command in ("sample", "chat") and SETTINGS[name] == "train.seq_len":
+        return "sample.max_tokens"
     return OF_TUNE.get(SETTINGS[name], SETTINGS[name]) if command == "tune" else SETTINGS[name]
 
 

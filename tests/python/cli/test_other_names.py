@@ -123,6 +123,7 @@ def test_a_value_without_a_counterpart_is_named(
         ("--block_size=64 --out_dir=out", "--config=small.py --workdir=out train.seq_len=64"),
         ("tiny.py notes.txt --lr=1", "--config=tiny.py data.path=notes.txt --lr=1"),
         ("tiny.py --n_embd=64", "--config=tiny.py model.d_model=64"),
+        ("sample runs/none --max_length=3", "sample --workdir=runs/none sample.max_tokens=3"),
         (
             "sample runs/none --dropout=0.1",
             "sample --workdir=runs/none "
