@@ -1,4 +1,4 @@
-"""Ranks under mpirun: the same guarantees as for ranks that are threads (tests/cpp/comm_test.cc), and how jobs end."""
+"""Ranks under mpirun: the same guarantees as for ranks that are threads (tests/cpp/comm*_test.cc), and how jobs end."""
 
 from __future__ import annotations
 
