@@ -12,6 +12,7 @@ from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.members import object_in
 from mudd_core.base.paths import IMPORTED
 from mudd_core.config import Config
+from mudd_core.config.mix_sources import source_config, source_names
 from mudd_core.config.pipelines import spec_of
 from mudd_core.data.chat.templates import ChatTemplate, find_template
 from mudd_core.data.chat.turn_end import TurnEnd, turn_end
@@ -108,17 +109,29 @@ def has_text(config: Config) -> bool:
 
 
 def run_template(config: Config, run: RunFolder, tokenizer: Tokenizer) -> ChatTemplate | None:
-    """Return the template of a chat run, from the cache if it exists; None if the template is lost."""
+    """Return the template of a chat run, from the cache if it exists; None if the template is lost.
+
+    Of a mixture, return the template of the first source.
+    """
     if not spec_of(config.data.pipeline).conversations:
         return None
-    name = f"chat-{data_fingerprint(read_facts(run))}"
-    for root in (cache_root(config), run.path.parent / "cache"):
-        if (found := kept_template(Path(root) / name)) is not None:
+    fingerprint, sources = data_fingerprint(read_facts(run)), source_names(config)
+    for root in map(Path, (cache_root(config), run.path.parent / "cache")):
+        name = _of_first(root, fingerprint, sources[0]) if sources else fingerprint
+        if (found := kept_template(root / f"chat-{name}")) is not None:
             return found
     try:
-        return find_template(config.data, tokenizer)
+        settings = source_config(config, sources[0]).data if sources else config.data
+        return find_template(settings, tokenizer)
     except (UserError, FormatError):  # the template's file is missing
         return None
+
+
+def _of_first(root: Path, fingerprint: str, source: str) -> str:
+    """Return the fingerprint of a source of a mixture; empty if it is unknown."""
+    from mudd_core.data.pipelines.mixture.kept import saved_sources
+
+    return saved_sources(root, fingerprint, [source]).get(source, "")
 
 
 def run_turn_end(config: Config, run: RunFolder, tokenizer: Tokenizer) -> TurnEnd | None:

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 from mudd_core import _core
 from mudd_core.base.errors import UserError
-from mudd_core.base.regular_files import read_bytes
 from mudd_core.config import Config
 from mudd_core.config.mix import MIX
 from mudd_core.config.mix_sources import source_config, source_names, weights_by_sample
 from mudd_core.data.cache.folder import require_name
 from mudd_core.data.pipelines.document_data import DocumentData
 from mudd_core.data.pipelines.mixture.ends import end_of
+from mudd_core.data.pipelines.mixture.kept import keep_sources, saved_sources
 from mudd_core.data.pipelines.mixture.names import naming
 from mudd_core.data.pipelines.mixture.rows import MixedRows, MixedValidation
 from mudd_core.data.pipelines.mixture.tokenizer import shared_tokenizer
@@ -125,7 +123,7 @@ def _targets(data: Prepared) -> int:
 def prepare(config: Config, how: Preparation, prepare_one: PrepareOne) -> MixedData:
     """Return the data of all sources of data.mix; raise UserError if their tokenizers differ."""
     root, names = cache_root(config), source_names(config)
-    saved = _saved(root, how.fingerprint, names)
+    saved = saved_sources(root, how.fingerprint, names)
     shared = shared_tokenizer(config, names, how, saved)
     found: list[Prepared] = []
     for name in names:
@@ -136,30 +134,8 @@ def prepare(config: Config, how: Preparation, prepare_one: PrepareOne) -> MixedD
     prints = [data.fingerprint for data in found]
     fingerprint = hashlib.sha256(json.dumps(prints).encode()).hexdigest()[:16]
     require_name(how.fingerprint, fingerprint)
-    _keep(root, fingerprint, dict(zip(names, prints, strict=True)))
+    keep_sources(root, fingerprint, dict(zip(names, prints, strict=True)))
     return MixedData(config, names, tuple(found), fingerprint)
-
-
-def _note(root: Path, fingerprint: str) -> Path:
-    return root / f"mix-{fingerprint}.json"
-
-
-def _saved(root: Path, fingerprint: str | None, names: Sequence[str]) -> dict[str, str]:
-    """Return the fingerprints of the sources of a run that was started before; empty if they are unknown."""
-    if fingerprint is None:
-        return {}
-    try:
-        known = json.loads(read_bytes(_note(root, fingerprint)))["sources"]
-        return {name: str(known[name]) for name in names}
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
-
-
-def _keep(root: Path, fingerprint: str, sources: dict[str, str]) -> None:
-    text = json.dumps({"sources": sources}, indent=1)
-    with contextlib.suppress(OSError):  # without the note, a resumed run reads the text of its sources again
-        root.mkdir(parents=True, exist_ok=True)
-        _core.replace_file(str(_note(root, fingerprint)), text.encode())
 
 
 def _require_one_tokenizer(names: Sequence[str], of: Sequence[Prepared]) -> None:
