@@ -15,6 +15,7 @@ from mudd_core.config.mix import (
     parse_weights,
 )
 from mudd_core.config.overrides import parse_value
+from mudd_core.config.pipelines import spec_of
 from mudd_core.config.schema import Sections
 
 AnyConfig = TypeVar("AnyConfig", bound="Sections")
@@ -33,6 +34,9 @@ def source_config(config: AnyConfig, name: str) -> AnyConfig:
     """
     given = parse_sources(config.data.sources).get(name, {})
     data = with_defaults(config.data, (*OWN, *_OF_MIX))
+    if config.data.mix_until != "steps" and spec_of(data.pipeline).mixes_epochs:
+        # Else its order would mix the passes that train.steps needs, of which the run reads only the first part.
+        data = dataclasses.replace(data, epochs=max(1, config.train.epochs))
     config = dataclasses.replace(config, data=data)
     infos = {info.path: info for info in walk(data, "data.")}
     for option, text in given.items():
