@@ -237,7 +237,8 @@ void bind_step(py::module_& m) {
            "Returns when the weights of the last update are here, from all nodes; all ranks call it together.")
       .def_property_readonly(
           "moment_planes", [](const TrainStep& s) { return s.moments(); },
-          "Planes of the moments in the store, the first one first.")
+          "Planes in the store of the first and second moments, and of the row and column moments of a factored "
+          "one.")
       .def(
           "add_to_average",
           [](TrainStep& s, double weight) {

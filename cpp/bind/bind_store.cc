@@ -4,8 +4,10 @@
 
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <utility>
@@ -39,13 +41,18 @@ NodeShare share_of(std::shared_ptr<dist::NodeMemory> memory) {
           .barrier = [&comm] { comm.node_barrier(); }};
 }
 
-// Return the shape of a parameter, or of its part in a plane: rows of a matrix, elements of a vector.
+// Return the shape of a parameter in a plane.
+std::vector<int64_t> whole_shape(const ParamStore& s, int plane, int i) {
+  return shape_in(s.planes().axis(plane), s.parameters().at(i));
+}
+
+// Return the shape of the local part of a parameter in a plane: rows of a matrix, elements of a vector.
 std::vector<int64_t> held_shape(const ParamStore& s, int plane, int i) {
-  const Parameter& p = s.parameters().at(i);
+  std::vector<int64_t> shape = whole_shape(s, plane, i);
   const Part part = s.planes().held(plane, i);
-  if (part.size() == p.size()) return p.shape;
-  if (p.shape.size() < 2) return {part.size()};
-  return {part.size() / p.cols(), p.cols()};
+  if (part.size() == std::reduce(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>())) return shape;
+  if (shape.size() < 2) return {part.size()};
+  return {part.size() / shape.back(), shape.back()};
 }
 
 py::object plane_view(py::object store, int plane, const std::string& name, bool writable) {
@@ -70,15 +77,14 @@ std::string text_of(const std::vector<int64_t>& shape) {
 // Return the part of `given` for a plane's part of parameter i: all of it, or some rows or elements of a whole
 // parameter. Error for another shape.
 Tensor held_rows(const ParamStore& s, int plane, int i, Tensor given, const std::vector<int64_t>& shape) {
-  const Parameter& p = s.parameters().at(i);
-  const std::vector<int64_t> expected = held_shape(s, plane, i);
+  const std::vector<int64_t> expected = held_shape(s, plane, i), whole = whole_shape(s, plane, i);
   if (shape == expected) return given;
-  check(shape == p.shape, "set_parameter", p.name, ": expected shape ", text_of(expected), ", got ",
-        text_of(shape));
+  check(shape == whole, "set_parameter", s.parameters().at(i).name, ": expected shape ", text_of(expected),
+        ", got ", text_of(shape));
   const Part part = s.planes().held(plane, i);
-  const int64_t row = p.shape.size() < 2 ? part.size() : p.cols();
+  const int64_t row = whole.size() < 2 ? part.size() : whole.back();
   given.data = static_cast<std::byte*>(given.data) +
-               (p.shape.size() < 2 ? part.begin : part.begin / row * given.stride) * size_of(given.dtype);
+               (whole.size() < 2 ? part.begin : part.begin / row * given.stride) * size_of(given.dtype);
   given.rows = row > 0 ? part.size() / row : 0;
   given.cols = row;
   return given;
@@ -140,6 +146,19 @@ py::object values(const ParamStore& s, const std::string& name) {
   py::object all = bind::empty(held_shape(s, 0, bind::index_of(s, name)), DType::f32);
   copy_wide(w.rows * w.cols, w.cells(), bind::writable(all, DType::f32, "parameters", "values").f32());
   return all;
+}
+
+// Return a function that is true for the parameters of these names.
+WholeMatrices among(const std::vector<std::string>& names) {
+  return [set = std::set<std::string>(names.begin(), names.end())](const Parameter& p) {
+    return set.contains(p.name);
+  };
+}
+
+// Return the slices of all parameters but sharded experts.
+Slices slices_of(const ParamStore& s, int owners, const std::vector<std::string>& whole) {
+  const dist::ExpertGroup* group = s.experts();
+  return {s.parameters(), owners, among(whole), [group](const Parameter& p) { return is_dealt(group, p); }};
 }
 
 py::dict describe(const ParamStore& s, const std::string& name) {
@@ -260,16 +279,23 @@ void bind_store(py::module_& m) {
           "cut",
           [](ParamStore& s, int owners, int owner, const std::vector<std::string>& whole, bool holds_slices) {
             const Busy busy = bind::in_use(s);
-            const std::set<std::string> names(whole.begin(), whole.end());
-            const WholeMatrices is_whole = [&](const Parameter& p) { return names.contains(p.name); };
-            const dist::ExpertGroup* group = s.experts();
-            Slices slices(s.parameters(), owners, is_whole,
-                          [group](const Parameter& p) { return is_dealt(group, p); });
-            s.set_cut({std::move(slices), owner, ExpertParts(s.parameters(), group, is_whole)}, holds_slices);
+            const ExpertParts experts(s.parameters(), s.experts(), among(whole));
+            s.set_cut({slices_of(s, owners, whole), owner, experts}, holds_slices);
           },
           py::arg("owners"), py::arg("owner"), py::arg("whole"), py::arg("holds_slices"),
           "Before allocate: shard gradients and state across `owners` owners; holds_slices: the weights too, with "
           "only the slices of `owner` on this rank. whole: names whose matrices have one owner each.")
+      .def(
+          "owner_sizes",
+          [](const ParamStore& s, int owners, const std::vector<std::string>& whole) {
+            const Slices slices = slices_of(s, owners, whole);
+            std::vector<int64_t> sizes(static_cast<size_t>(owners));
+            for (int owner = 0; owner < owners; ++owner)
+              for (int i = 0; i < s.parameters().count(); ++i) sizes[owner] += slices.part(i, owner).size();
+            return sizes;
+          },
+          py::arg("owners"), py::arg("whole"),
+          "Return the elements of each owner after `cut`, without those of sharded experts.")
       .def_property_readonly(
           "holds_all", [](const ParamStore& s) { return s.parameters().holds_all(); },
           "True if all weights are on this rank; otherwise graphs gather them, and all ranks run the same graphs "
@@ -347,6 +373,12 @@ void bind_store(py::module_& m) {
             return py::make_tuple(part.begin, part.end);
           },
           py::arg("plane"), py::arg("name"), "Return (begin, end): the elements that a plane has of a parameter.")
+      .def(
+          "shape",
+          [](const ParamStore& s, int plane, const std::string& name) {
+            return py::tuple(py::cast(whole_shape(s, plane, bind::index_of(s, name))));
+          },
+          py::arg("plane"), py::arg("name"), "Return the shape of a whole parameter in a plane.")
       .def(
           "shared",
           [](const ParamStore& s, const std::string& name) {

@@ -253,6 +253,10 @@ class ParamStore:
         """
     def names(self) -> list[str]:
         ...
+    def owner_sizes(self, owners: int, whole: collections.abc.Sequence[str]) -> list[int]:
+        """
+        Return the elements of each owner after `cut`, without sharded experts.
+        """
     def pack_at_use(self) -> None:
         """
         Let graphs recorded from now on pack 16-bit weights at use, and keep no copy.
@@ -272,6 +276,10 @@ class ParamStore:
     def set_values(self, name: str, array: typing.Any) -> int:
         """
         Write fp32 values into a weight stored in any type; return the count of rounded values.
+        """
+    def shape(self, plane: int, name: str) -> tuple[typing.Any, ...]:
+        """
+        Return the shape of a whole parameter in a plane.
         """
     def share_packs(self, on: bool) -> None:
         """
@@ -816,7 +824,7 @@ class TrainStep:
     @property
     def moment_planes(self) -> list[int]:
         """
-        Planes of the moments in the store, the first one first.
+        Planes in the store of the first and second moments, and of the row and column moments of a factored one.
         """
     @property
     def samples(self) -> typing.Any:

@@ -27,6 +27,17 @@ CASES: dict[str, tuple[Any, tm.Config]] = {
     **MUPS,
 }
 
+# Sizes of a mixture whose experts ranks may share: an expert has whole blocks of 4,096 elements.
+DEALT = {
+    "vocab_size": 61,
+    "max_seq_len": 16,
+    "d_model": 64,
+    "n_head": 4,
+    "n_kv_head": 2,
+    "d_ff": 64,
+    "n_expert": 8,
+}
+
 
 def make(name: str, seed: int = 0, *, whole_batch: bool = False) -> tuple[Model, tm.Config, dict[str, Array]]:
     """Return our model with the reference's random weights, the reference's config, and the weights.

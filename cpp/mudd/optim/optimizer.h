@@ -30,8 +30,10 @@ struct UpdateParameter {
   const RowTotal* grad_rows[kMaxGradientUses] = {};  // a plane with a row list; null: grads[i]
   int64_t grad_begin = 0;                            // of this part in the tables of grad_rows, in elements
   int n_grads = 0;
-  void* m = nullptr;                  // first moment, of type Optimizer::moment()
-  void* v = nullptr;                  // second moment, of type Optimizer::second(), or null
+  void* m = nullptr;            // first moment, of type Optimizer::moment()
+  void* v = nullptr;            // second moment, of type Optimizer::second(), or null
+  float* row_moment = nullptr;  // factors of the second moment [rows] and [cols], in place of v, or null
+  float* column_moment = nullptr;
   void* packed_plain = nullptr;       // panels of W (see gemm.h), refreshed from the new w, or null
   void* packed_transposed = nullptr;  // panels of W^T
   DType packed = DType::f32;          // compute type that the panels are for
@@ -40,6 +42,8 @@ struct UpdateParameter {
   double eps = 1e-8;                  // eps times the parameter's eps_scale
   int64_t first_task = 0;             // set by update
   UpdateFactors factors;              // the same
+  float* column_sums = nullptr;       // the same, in its scratch
+  double per_row_mean = 0;            // the same: 1 / mean of row_moment
 };
 
 class Optimizer {
@@ -49,6 +53,9 @@ class Optimizer {
   const OptimizerSpec& spec() const { return settings_.spec(); }
   DType moment() const { return settings_.moment(); }
   DType second() const { return settings_.second(); }
+  // Return true if the second moment of a matrix is stored by its factors. It then needs whole matrices.
+  virtual bool factored() const { return false; }
+  bool whole_matrices() const { return spec().whole_matrices || factored(); }
   // Return the scratch size of update for these matrices.
   virtual int64_t scratch_bytes(std::span<const UpdateParameter>) const { return 0; }
   // Run update n (from 1) of every matrix, its moments and its packed copies; grad_scale: the factor of the

@@ -27,6 +27,9 @@ struct UpdateKernels {
                         const UpdateFactors& factors) = nullptr;
   bool (*update_both)(int64_t n, float* w, bf16* m, bf16* v, const float* const* grads, int n_grads,
                       const UpdateFactors& factors) = nullptr;
+  // Add the squares of a row of the scaled gradient to columns[0, n) and return their sum; null for an optimizer
+  // without factors.
+  float (*squares)(int64_t n, const float* const* grads, int n_grads, float grad_scale, float* columns) = nullptr;
 };
 
 }  // namespace mudd

@@ -50,6 +50,14 @@ struct Part {
   int64_t size() const { return end - begin; }
 };
 
+// The elements that a plane has for a parameter: one for each element, or one for each row or for each column of
+// each matrix of its stack.
+enum class PlaneAxis : uint8_t { elements, rows, columns };
+// Return the shape of a parameter in such a plane. rows, columns: of a parameter with two axes or more.
+std::vector<int64_t> shape_in(PlaneAxis axis, const Parameter& parameter);
+// Return the elements of such a plane for a part of the parameter; columns: the part has whole matrices.
+Part part_in(PlaneAxis axis, const Parameter& parameter, const Part& part);
+
 // Return true if a parameter may be stored in 16 bits when it is frozen: matrices, tables and stacks. Vectors
 // are small, and the router computes in fp32.
 bool may_be_narrow(const Parameter& parameter);

@@ -53,14 +53,17 @@ void Planes::allocate() {
   planes_.push_back(std::move(masters));
 }
 
-int Planes::add(DType dtype, const std::vector<Part>& parts) {
+int Planes::add(DType dtype, const std::vector<Part>& parts, PlaneAxis axis) {
   check(dtype == DType::f32 || dtype == DType::bf16, "parameter", "plane: expected float32 or bfloat16, got ",
         name_of(dtype));
   const size_t count = static_cast<size_t>(parameters_.count());
-  Plane plane{.dtype = dtype, .places = std::vector<std::byte*>(count), .parts = std::vector<Part>(count)};
-  for (const Part& part : parts)
+  Plane plane{
+      .dtype = dtype, .axis = axis, .places = std::vector<std::byte*>(count), .parts = std::vector<Part>(count)};
+  std::vector<Part> own;
+  for (const Part& part : parts) own.push_back(part_in(axis, parameters_.at(part.parameter), part));
+  for (const Part& part : own)
     if (part.size() > 0) plane.parts[part.parameter] = part;
-  plane.blocks.push_back(place(parts, size_of(dtype), false, plane.places));
+  plane.blocks.push_back(place(own, size_of(dtype), false, plane.places));
   planes_.push_back(std::move(plane));
   return this->count() - 1;
 }

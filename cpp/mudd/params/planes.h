@@ -1,7 +1,7 @@
-// Planes: flat buffers with an element for every element of the parameters. Plane 0 is the fp32 master; frozen
-// 16-bit parameters are in separate blocks or lent by the caller. The other planes are an optimizer's moments,
-// each with a dtype and the parts of parameters that need it. Declarations::held says which weights a process
-// has: a whole parameter may be in shared memory of the host, a part is in separate memory.
+// Planes: flat buffers, most with an element for every element of the parameters. Plane 0 is the fp32 master;
+// frozen 16-bit parameters are in separate blocks or lent by the caller. The other planes are an optimizer's
+// moments, each with a dtype and the parts of parameters that need it. Declarations::held says which weights a
+// process has: a whole parameter may be in shared memory of the host, a part is in separate memory.
 #pragma once
 
 #include <cstddef>
@@ -25,14 +25,16 @@ class Planes {
   bool is_lent(int i) const { return !lent_.empty() && lent_[i] != nullptr; }
   // Create plane 0 (zeros).
   void allocate();
-  // Create a plane of optimizer state (f32 or bf16; zeros) and return its index. parts: the elements with
-  // memory, by ascending parameter.
-  int add(DType dtype, const std::vector<Part>& parts);
+  // Create a plane of optimizer state (f32 or bf16; zeros) and return its index. parts: the elements of parameters
+  // with memory, by ascending parameter. axis: what the plane has for them.
+  int add(DType dtype, const std::vector<Part>& parts, PlaneAxis axis = PlaneAxis::elements);
 
   int count() const { return static_cast<int>(planes_.size()); }
   DType dtype(int p) const { return planes_[p].dtype; }
+  PlaneAxis axis(int p) const { return planes_[p].axis; }
   bool holds(int p, int i) const { return planes_[p].places[i] != nullptr; }
-  Part held(int p, int i) const { return planes_[p].parts[i]; }  // empty if the plane lacks the parameter
+  // Return the local elements of the plane; empty if it lacks the parameter.
+  Part held(int p, int i) const { return planes_[p].parts[i]; }
   // Return the first local element; nullptr if the plane lacks the parameter.
   std::byte* data(int p, int i) const { return planes_[p].places[i]; }
   float* floats(int p, int i) const { return reinterpret_cast<float*>(data(p, i)); }  // of an f32 plane
@@ -50,6 +52,7 @@ class Planes {
   struct Plane {
     std::vector<StoreBlock> blocks;
     DType dtype = DType::f32;
+    PlaneAxis axis = PlaneAxis::elements;
     std::vector<std::byte*> places;  // per parameter; null: not local
     std::vector<Part> parts;
   };

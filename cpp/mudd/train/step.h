@@ -56,7 +56,7 @@ class TrainStep {
   // Return the rows of SummedValues::samples of the last step.
   const std::vector<float>& samples() const { return accumulate_.samples(); }
 
-  // Return the planes of the moments in the ParamStore, the first one first.
+  // Return the planes of the moments in the ParamStore (WeightUpdate::moments).
   const std::vector<int>& moments() const { return update_.moments(); }
   int64_t scratch_bytes() const { return update_.scratch_bytes(); }  // of the optimizer
   const StepSeconds& seconds() const { return clock_.seconds(); }    // of the last step

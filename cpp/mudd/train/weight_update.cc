@@ -33,7 +33,8 @@ class GroupSearch {
 
 std::function<bool(const Parameter&)> whole_matrices(const UpdateOptions& options) {
   std::vector<bool> whole;
-  for (const UpdateGroup& g : options.groups) whole.push_back(optimizer_spec(g.optimizer).whole_matrices);
+  for (const UpdateGroup& g : options.groups)
+    whole.push_back(make_optimizer(g.optimizer, g.settings, g.moment, g.second)->whole_matrices());
   return [group_of = GroupSearch(options.groups), whole](const Parameter& p) {
     const size_t g = group_of(p.name);
     return g < whole.size() && whole[g];
@@ -79,23 +80,43 @@ void WeightUpdate::make_groups() {
   }
 }
 
-// Allocate a plane for each moment, for the parts of trained parameters that are updated here with it.
+bool WeightUpdate::is_factored(int i) {
+  const ParamStore& store = executor_.store();
+  return group_of(i).optimizer->factored() && store.parameters().at(i).shape.size() > 1;
+}
+
+// Allocate a plane for each moment, for the parts of trained parameters that are updated here with it. Those of
+// the second moment's factors exist only if a parameter has some.
 void WeightUpdate::book_moments(const GradientSync& sync) {
   ParamStore& store = executor_.store();
-  std::vector<Part> members[kMaxMoments];
-  for (int i : store.parameters().trained())
-    for (int k = 0; k < group_of(i).optimizer->spec().moments; ++k) members[k].push_back(sync.part(i));
+  struct Wanted {
+    DType type;
+    PlaneAxis axis = PlaneAxis::elements;
+    std::vector<Part> members = {};
+  };
+  std::vector<Wanted> wanted = {
+      {moment_}, {second_}, {DType::f32, PlaneAxis::rows}, {DType::f32, PlaneAxis::columns}};
+  for (int i : store.parameters().trained()) {
+    const Part part = sync.part(i);
+    wanted[kFirst].members.push_back(part);
+    if (group_of(i).optimizer->spec().moments < 2) continue;
+    if (!is_factored(i)) wanted[kSecond].members.push_back(part);
+    for (const int k : {kRows, kColumns})
+      if (is_factored(i)) wanted[k].members.push_back(part);
+  }
+  while (!wanted.empty() && wanted.back().members.empty()) wanted.pop_back();
   moments_ = options_.moment_planes;
   const bool fresh = moments_.empty();
-  for (size_t k = 0; k < kMaxMoments && !members[k].empty(); ++k) {
-    const DType type = k == 0 ? moment_ : second_;
-    if (fresh) moments_.push_back(store.planes().add(type, members[k]));
+  for (size_t k = 0; k < wanted.size(); ++k) {
+    const auto& [type, axis, members] = wanted[k];
+    if (fresh) moments_.push_back(store.planes().add(type, members, axis));
     check(k < moments_.size() && moments_[k] >= 1 && moments_[k] < store.planes().count() &&
-              store.planes().dtype(moments_[k]) == type,
+              store.planes().dtype(moments_[k]) == type && store.planes().axis(moments_[k]) == axis,
           "train_step", "moment_planes: expected the planes of an earlier step like this one");
-    for (const Part& part : members[k])
-      check(store.planes().held(moments_[k], part.parameter).size() == part.size(), "train_step",
-            store.parameters().at(part.parameter).name, ": has no moments in plane ", moments_[k]);
+    for (const Part& part : members)
+      check(store.planes().held(moments_[k], part.parameter).size() ==
+                part_in(axis, store.parameters().at(part.parameter), part).size(),
+            "train_step", store.parameters().at(part.parameter).name, ": has no moments in plane ", moments_[k]);
   }
 }
 
@@ -125,8 +146,14 @@ void WeightUpdate::add_matrix(const GradientSync& sync, const Part& part, int64_
   a.fan_in = p.fan_in;
   a.fan_out = p.fan_out;
   const int64_t in_part = begin - part.begin;
-  a.m = store.planes().data(moments_[0], i) + in_part * size_of(moment_);
-  if (group.optimizer->spec().moments > 1) a.v = store.planes().data(moments_[1], i) + in_part * size_of(second_);
+  a.m = store.planes().data(moments_[kFirst], i) + in_part * size_of(moment_);
+  if (is_factored(i)) {
+    check(begin % matrix == 0 && end - begin == matrix, "train_step", p.name, ": expected whole matrices");
+    a.row_moment = store.planes().floats(moments_[kRows], i) + in_part / p.cols();
+    a.column_moment = store.planes().floats(moments_[kColumns], i) + in_part / matrix * p.cols();
+  } else if (group.optimizer->spec().moments > 1) {
+    a.v = store.planes().data(moments_[kSecond], i) + in_part * size_of(second_);
+  }
   a.packed = store.compute();
   a.eps = options_.eps * p.eps_scale;
   group.matrices.push_back(a);

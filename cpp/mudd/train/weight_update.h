@@ -43,11 +43,14 @@ class WeightUpdate {
   // gradients. Return false if a written weight or moment is not finite.
   bool run(int64_t updates, double lr, double grad_scale);
 
-  // Return the planes of the moments in the ParamStore, the first one first.
+  // Return the planes of the moments in the ParamStore: the first, the second, then the second's row and column
+  // moments, up to the last one with a parameter.
   const std::vector<int>& moments() const { return moments_; }
   int64_t scratch_bytes() const { return scratch_.bytes(); }
 
  private:
+  enum Moment { kFirst, kSecond, kRows, kColumns };  // indices in moments()
+
   // The matrices of an optimizer, or their rows that are updated here. indices: of their parameters in the
   // store; in_stack: the index of the matrix in its stack.
   struct Group {
@@ -60,6 +63,8 @@ class WeightUpdate {
 
   void make_groups();
   Group& group_of(int parameter) { return groups_[group_[parameter]]; }
+  // Return true if the second moment of a parameter is stored by its factors.
+  bool is_factored(int parameter);
   void book_moments(const GradientSync& sync);
   void add_matrix(const GradientSync& sync, const Part& part, int64_t s);
   void set_rates(Group& group, double lr) const;

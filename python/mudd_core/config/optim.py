@@ -18,6 +18,8 @@ OPTIMIZERS = tuple(SPECS)
 _ROLES = tuple(role.name for role in _core.roles())
 _Section = TypeVar("_Section")
 
+_BYTES = {"fp32": 4, "bf16": 2}
+
 # Roles to which weight decay applies.
 DECAYS = {
     "matrices": ("matrix",),
@@ -99,6 +101,7 @@ class OptimConfig:
         choices=("fp32", "bf16"),
         later=True,
     )
+    second_moment: str = _setting("second_moment")
     rule: str = opt(
         "sp",
         "learning rate of matrices and head. sp = the same as for all parameters; mup = divided by "
@@ -179,6 +182,12 @@ class OptimConfig:
         "lr, weight_decay, beta1, beta2 or momentum. All other parameters use optim.name; empty = none",
         later=True,
     )
+
+    @property
+    def moment_bytes(self) -> int:
+        """The bytes of a matrix element's moments in adamw, without those of rows and columns."""
+        second = 0 if self.second_moment == "factored" else _BYTES[self.second_moment_dtype]
+        return _BYTES[self.moment_dtype] + second
 
 
 @dataclass(frozen=True)

@@ -188,8 +188,15 @@ def groups_fault(value: str) -> str | None:
 
 
 def second_moment_fault(optim: OptimConfig) -> str | None:
-    """Return the error of a bf16 second moment for an optimizer that stores it in fp32, or if there is none."""
-    if optim.second_moment_dtype == "fp32" or name_fault(optim.name) or groups_fault(optim.groups):
+    """Return the error of a bf16 or factored second moment for optimizers that have no such moment."""
+    factored = optim.second_moment == "factored"
+    if factored and optim.second_moment_dtype != "fp32":
+        return (
+            f"optim.second_moment_dtype: expected fp32 with optim.second_moment=factored, which stores a number for "
+            f"each row and column only, got {optim.second_moment_dtype}; set optim.second_moment_dtype=fp32"
+        )
+    narrow = optim.second_moment_dtype != "fp32"
+    if not (factored or narrow) or name_fault(optim.name) or groups_fault(optim.groups):
         return None
     try:
         named = [optim.name, *(spec.optimizer for spec in parse_groups(optim.groups))]
@@ -197,7 +204,11 @@ def second_moment_fault(optim: OptimConfig) -> str | None:
         return None
     specs = [SPECS[name] for name in named if name in SPECS]
     specs += [SPECS[spec.rest] for spec in specs if spec.rest]
-    where = f"{KEY.partition('.')[0]}.second_moment_dtype: expected fp32"
+    if factored:
+        if not any(one.field == "second_moment" for spec in specs for one in spec.settings):
+            return f"optim.second_moment: expected full for {KEY}={optim.name}; only adamw has a factored second moment"
+        return None
+    where = "optim.second_moment_dtype: expected fp32"
     for spec in specs:
         if spec.moments > 1 and not spec.narrow_second:
             return f"{where} for the optimizer {spec.name} of your own, whose second array is fp32"

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mudd_core import _core
-from mudd_core.config.optim import SPECS
 from mudd_core.dist import Comm
 from mudd_core.engine.optimizer_groups import ParameterGroup
 
@@ -48,4 +47,4 @@ class Spread:
 
 def whole_names(groups: Sequence[ParameterGroup]) -> tuple[str, ...]:
     """Return the names of the parameters whose optimizer needs whole matrices."""
-    return tuple(name for group in groups if SPECS[group.optimizer].whole_matrices for name in group.names)
+    return tuple(name for group in groups if group.whole_matrices for name in group.names)

@@ -28,6 +28,11 @@ class ParameterGroup:
     weight_decay: float
     settings: dict[str, Scalar]
 
+    @property
+    def whole_matrices(self) -> bool:
+        """True if each matrix of the group needs one owner."""
+        return SPECS[self.optimizer].whole_matrices or self.settings.get("second_moment") == "factored"
+
 
 def optimizer_groups(store: _core.ParamStore, optim: OptimConfig) -> list[ParameterGroup]:
     """Return the parameter groups of a model, without empty ones.

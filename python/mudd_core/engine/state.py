@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from mudd_core import _core
     from mudd_core.engine.weight_average import WeightAverage
 
-_MOMENTS = ("first_moment", "second_moment")
+_MOMENTS = ("first_moment", "second_moment", "row_moment", "column_moment")
+_FACTORS = (np.float32, np.float32)  # types of the row and column moments
 _UPDATES = "updates/count"
 AVERAGED = "updates/averaged"
 
@@ -38,7 +39,7 @@ class EngineState:
     With adapters, only their weights are included: the base has a separate file. Frozen parameters have no moments, and
     their weights keep their stored type. With train.average also `average/<name>` of the trained weights, and the
     counts of updates/averaged; a checkpoint may lack both. Lion, sgd and the matrices of muon have no second moment. A
-    bf16 moment is stored as uint16.
+    factored one is `row_moment/<name>` and `column_moment/<name>`. A bf16 moment is stored as uint16.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class EngineState:
         load: ExpertLoad | None,
         average: WeightAverage | None = None,
     ) -> None:
-        """Wrap a store. moment_planes: indices of the first and second moments."""
+        """Wrap a store. moment_planes: indices of the planes of TrainStep.moment_planes."""
         self._store, self._load, self._average = store, load, average
         self._moments = list(zip(_MOMENTS, moment_planes, strict=False))
         self._updates = np.zeros(1, np.int64)
@@ -96,14 +97,14 @@ class EngineState:
     ) -> list[StatePart]:
         """Return the parts before the first update. Each is created on request, because the store may have no memory.
 
-        weights: by name, in the types of the store. moments: dtypes of the first and second one.
+        weights: by name, in the types of the store. moments: dtypes of the first and second one; factors are float32.
         """
         found: dict[str, AnyTensor] = {}
         for name in own_names(self._store):
             found[name] = weights[name]
-            for (moment, plane), dtype in zip(self._moments, moments, strict=False):
+            for (moment, plane), dtype in zip(self._moments, [*moments, *_FACTORS], strict=False):
                 if self._store.holds(plane, name):
-                    shape = weights[name].shape
+                    shape = self._store.shape(plane, name)
                     found[f"{moment}/{name}"] = made_tensor(shape, dtype, partial(np.zeros, shape, dtype))
         found[_UPDATES] = self._updates
         return whole_parts({**found, **(self._load.state() if self._load is not None else {})})
@@ -112,8 +113,8 @@ class EngineState:
         if plane == 0:
             return _weight_part(self._store, name, writable)
         view = self._store.view(plane, name, writable)
-        shape = self._store.describe(name)["shape"]
-        return StatePart(label, shape, self._store.held(plane, name)[0], view, live=True)
+        begin = self._store.held(plane, name)[0]
+        return StatePart(label, self._store.shape(plane, name), begin, view, live=True)
 
     def load(self, parts: Iterable[StatePart]) -> None:
         """Load parts that cover all of `parts`, then repack the weights. A part already in place is not copied."""

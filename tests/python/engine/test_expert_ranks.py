@@ -17,19 +17,9 @@ from mudd_core.config import Config, MeshConfig, OptimConfig
 from mudd_core.engine.engine import Engine
 from rank_runs import batch_of, config_in_shards, on_ranks, train
 from rank_states import train_between
-from small_models import CASES
+from small_models import CASES, DEALT
 
 MIXTURES = ("mixtral", "mudd_experts")
-# An expert has whole blocks of 4,096 elements.
-SIZES = {
-    "vocab_size": 61,
-    "max_seq_len": 16,
-    "d_model": 64,
-    "n_head": 4,
-    "n_kv_head": 2,
-    "d_ff": 64,
-    "n_expert": 8,
-}
 
 
 def config_of(
@@ -41,7 +31,7 @@ def config_of(
     model: dict[str, Any] | None = None,
     **settings: Any,
 ) -> Config:
-    config = config_in_shards(dataclasses.replace(CASES[family][0], **{**SIZES, **(model or {})}), **settings)
+    config = config_in_shards(dataclasses.replace(CASES[family][0], **{**DEALT, **(model or {})}), **settings)
     return dataclasses.replace(config, mesh=MeshConfig(expert=expert, zero=zero, expert_room=room))
 
 

@@ -5,6 +5,7 @@
 
 #include "mudd/base/check.h"
 #include "mudd/base/math.h"
+#include "mudd/optim/adamw/factors.h"
 #include "mudd/optim/update_node.h"
 
 namespace mudd {
@@ -27,14 +28,28 @@ class Adamw final : public Elementwise {
       : Elementwise(settings),
         beta1_(settings.number("beta1")),
         beta2_(settings.number("beta2")),
-        eps_root_(settings.number("eps_root")) {}
+        eps_root_(settings.number("eps_root")),
+        factored_(settings.word("second_moment") == "factored") {
+    check(!factored_ || settings.second() == DType::f32, "adamw",
+          "second: expected float32 with second_moment=factored, got ", name_of(settings.second()));
+  }
+  bool factored() const override { return factored_; }
+  int64_t scratch_bytes(std::span<const UpdateParameter> matrices) const override {
+    return factors_bytes(matrices);
+  }
+  bool update(std::span<UpdateParameter> matrices, int64_t n, double grad_scale,
+              std::byte* scratch) const override {
+    if (factored_) update_factors(matrices, kernels_, beta2_, grad_scale, scratch);
+    return Elementwise::update(matrices, n, grad_scale, scratch);
+  }
   UpdateFactors factors(const UpdateParameter& p, int64_t n, double grad_scale) const override {
     const double first = bias_correction(beta1_, n), second = bias_correction(beta2_, n);
     return {.grad_scale = static_cast<float>(grad_scale),
             .beta1 = static_cast<float>(beta1_),
             .one_minus_beta1 = static_cast<float>(1 - beta1_),
-            .beta2 = static_cast<float>(beta2_),
-            .one_minus_beta2 = static_cast<float>(1 - beta2_),
+            // With factors, the v that the kernel gets is the new one.
+            .beta2 = p.row_moment ? 1.0f : static_cast<float>(beta2_),
+            .one_minus_beta2 = p.row_moment ? 0.0f : static_cast<float>(1 - beta2_),
             .decay = static_cast<float>(p.decay),
             .step_size = static_cast<float>(p.lr / first),
             .root_scale = static_cast<float>(1 / math::sqrt(second)),
@@ -45,6 +60,7 @@ class Adamw final : public Elementwise {
 
  private:
   double beta1_, beta2_, eps_root_;
+  bool factored_;
 };
 
 }  // namespace
@@ -61,7 +77,12 @@ const OptimizerSpec& adamw_spec() {
                    fraction("beta2", 0.95, "decay of the second moment"),
                    {option::number("eps_root", 0, at_least(0),
                                    "added to the bias-corrected second moment inside the square root"),
-                    "eps_root"}},
+                    "eps_root"},
+                   {option::word(
+                        "second_moment", "full", {"full", "factored"},
+                        "second moment of a matrix; full = one number for each weight; factored = one for "
+                        "each row and each column, as in Adafactor (docs/maths/optimizers.md)"),
+                    "second_moment"}},
       .rows = kRows,
       .make = make<Adamw>};
   return spec;

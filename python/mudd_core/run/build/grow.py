@@ -172,7 +172,16 @@ def start_from(
 def _take_state(engine: LoopEngine, model: ModelConfig, source: Source, slot_number: int) -> None:
     """Load the optimizer state of the source, with zeros for new slots and for parameters that were frozen."""
     kept = {name.partition("/")[0] for name in source.tensors if "moment/" in name}
-    for part in engine.state_parts(writable=True):
+    parts = engine.state_parts(writable=True)
+    shapes = {part.name: part.global_shape for part in parts}
+    for part in parts:
+        plane, _, name = part.name.partition("/")
+        changes = slot_number >= 0 or (name in shapes and source.tensors[name].shape != shapes[name])
+        if plane == "column_moment" and grows(model, name) and changes:
+            raise UserError(
+                f"[start] {part.name}: it has means over the slots, whose number changes; set "
+                "start.keep_optimizer=false"
+            )
         # The optional parts are the mean of train.average, which a new run starts again: its updates are others.
         if not is_weight(part.name) and not part.optional:
             whole = _state_of(part, model, source, kept, slot_number)
@@ -186,14 +195,16 @@ def _state_of(
 ) -> Array:
     """Return the whole tensor that contains a part of the state. kept: the names of the source's moments."""
     name, fresh = part.name, partial(np.zeros, part.global_shape, part.array.dtype)
+    plane, _, parameter = name.partition("/")
     if name not in source.tensors:
-        if name.partition("/")[0] in kept:  # false if the parameter was frozen in the source
+        # A parameter that was frozen in the source has no moments there.
+        if plane in kept and f"first_moment/{parameter}" not in source.tensors:
             return fresh()
         raise UserError(
             f"[start] {source.path}: '{name}' is missing, because the optimizers differ; set "
             "start.keep_optimizer=false"
         )
-    old, parameter = source.tensors[name], name.partition("/")[2]
+    old = source.tensors[name]
     if old.dtype != part.array.dtype:
         raise UserError(
             f"[start] {name}: expected {part.array.dtype}, got {old.dtype}, because the optimizers "

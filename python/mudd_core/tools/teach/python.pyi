@@ -94,6 +94,7 @@ def teach(
     optim_eps_root: float = ...,
     optim_moment_dtype: Literal["fp32", "bf16"] = ...,
     optim_second_moment_dtype: Literal["fp32", "bf16"] = ...,
+    optim_second_moment: Literal["full", "factored"] = ...,
     optim_rule: Literal["sp", "mup", "abs_mup"] = ...,
     optim_eps_scaling: bool = ...,
     optim_weight_decay: float = ...,
