@@ -231,7 +231,10 @@ def test_values_of_a_device_are_those_of_a_rank(ranks: int) -> None:
     assert tags["perf/step_time_seconds"] == tokens / 400
 
 
-@pytest.mark.parametrize(("have", "way"), [(25.0, "optim.moment_dtype=bf16"), (20.0, NONE_FITS)])
+@pytest.mark.parametrize(
+    ("have", "way"),
+    [(25.0, "optim.moment_dtype=bf16"), (20.0, "optim.second_moment=factored"), (16.0, NONE_FITS)],
+)
 def test_the_dry_run_names_what_fits(have: float, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Use mixtral80.json, which needs 27.3 GiB, and type the advice of the error, which has this grammar."""
     words = (

@@ -17,15 +17,15 @@ SMALLER = (
     "no batch is small enough, because weights, gradients and moments do not shrink with it: use a "
     "smaller model (model.d_model, model.n_layer, data.vocab_size) or a machine with more memory"
 )
-NONE_FITS = (
-    "no setting makes this model fit, not even a first moment in bf16 (weights and gradients are fp32)"
-)
+NONE_FITS = "no setting makes this model fit, not even smaller moments (weights and gradients are fp32)"
 _SMALLER = "this trains a smaller model"
 Changes = dict[str, int | bool | str]
-_ROUNDED: tuple[Changes, ...] = (
-    {"optim.moment_dtype": "bf16"},
-    {"optim.moment_dtype": "bf16", "train.recompute": True, "eval.batch_size": 1},
-)
+_FIRST: Changes = {"optim.moment_dtype": "bf16"}
+_SECOND: Changes = {"optim.second_moment_dtype": "bf16"}
+_FACTORED: Changes = {"optim.second_moment": "factored", "optim.second_moment_dtype": "fp32"}
+# The moments in smaller forms, mildest first.
+_MOMENTS: tuple[Changes, ...] = (_FIRST, _SECOND, {**_FIRST, **_SECOND}, _FACTORED, {**_FIRST, **_FACTORED})
+_SPARE: Changes = {"train.recompute": True, "eval.batch_size": 1}
 
 
 def _halves(number: int) -> Iterator[int]:
@@ -88,13 +88,26 @@ def _changed(config: Config, changes: Changes) -> Config:
     return config
 
 
+def _smaller_moments(config: Config, over: int, moments: int) -> Iterator[Changes]:
+    """Yield changes to smaller moments, mildest first. over: bytes to save. moments: the bytes of all moments now."""
+    now = config.optim
+    for changes in _MOMENTS:
+        own = {
+            path: value for path, value in changes.items() if getattr(now, path.rpartition(".")[2]) != value
+        }
+        saved = moments - moments * _changed(config, own).optim.moment_bytes / now.moment_bytes
+        if saved > 0 and saved >= over:
+            yield own
+            yield {**own, **_SPARE}
+
+
 def advice(
-    config: Config, bytes_of: Callable[[Config], int], have: int, settled: int, rounding: int = 0
+    config: Config, bytes_of: Callable[[Config], int], have: int, settled: int, moments: int = 0
 ) -> str:
     """Return advice on reducing memory, for the user.
 
     bytes_of: returns the bytes for a config; raises UserError for an invalid config. have: the available bytes.
-    settled: bytes that do not depend on the batch. rounding: the part of `settled` that a bf16 first moment saves.
+    settled: bytes that do not depend on the batch. moments: the part of `settled` that smaller moments reduce.
     """
 
     def need(changes: Changes) -> int | None:  # None: an invalid combination of settings
@@ -108,8 +121,9 @@ def advice(
     candidates = [(changes, "the training stays the same") for changes in _same_numbers(config)]
     candidates += [(changes, "this changes the training") for changes in _other_numbers(config)]
     candidates = candidates if settled <= have else []
-    if rounding and settled - rounding <= have:
-        candidates += [(changes, "this changes the training") for changes in _ROUNDED]
+    if moments:
+        smaller_moments = _smaller_moments(config, settled - have, moments)
+        candidates += [(changes, "this changes the training") for changes in smaller_moments]
     smaller = (
         (changes, _SMALLER)
         for model in _smaller_models(config)

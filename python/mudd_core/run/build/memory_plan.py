@@ -56,6 +56,14 @@ class MemoryPlan:
         if place.on_a_node > 1 and (fewest := place.fewest_samples(config)) < own.train.batch_size:
             report["packed"] = engine.packed_bytes(fewest)
         own_bytes = place.shared(report, config.mesh.zero == 3, engine.expert_report(), config.mesh.expert)
+        if (
+            config.optim.second_moment == "factored"
+            and config.mesh.zero < 3
+            and place.world > place.on_a_node
+        ):
+            # A node may have the largest matrix alone, because its columns are summed by one rank.
+            whole = config.optim.moment_bytes * self._counted.largest
+            own_bytes["moments"] += math.ceil(whole / place.on_a_node)
         if exchange := self._exchange_bytes(own_bytes):
             own_bytes["exchange"] = exchange
         return self.with_save_buffer(own_bytes)
@@ -98,15 +106,12 @@ class MemoryPlan:
         """Return advice: the changes with which a run whose ranks need `report` fits into `have` bytes."""
         ranks = self.place.on_a_node
         settled = (report["weights"] + report["moments"]) * ranks + self._least_gradients(self._counted)
-        whole = (
-            self.config.optim.moment_dtype == "fp32"
-        )  # then a bf16 first moment would save half of one moment
-        return self._settings_for(have, settled, report["moments"] // 4 * ranks if whole else 0)
+        return self._settings_for(have, settled, report["moments"] * ranks)
 
-    def _settings_for(self, have: int, settled: int, rounding: int = 0) -> str:
+    def _settings_for(self, have: int, settled: int, moments: int = 0) -> str:
         """Return advice.
 
-        settled: the bytes of a node that do not depend on the batch. rounding: the bytes that a bf16 moment saves.
+        settled: the bytes of a node that do not depend on the batch. moments: the part of them that are moments.
         """
         from mudd_core.run.build.memory_advice import advice
 
@@ -131,7 +136,7 @@ class MemoryPlan:
                 fewer = f"start --ranks={place.world} and " if place.world < self.place.world else ""
                 needs = f"it then needs {bytes_text(mesh.node_bytes)}, and the training stays the same"
                 return f"{fewer}set {mesh.words}: {needs}"
-        return advice(self.config, needed, have, settled, rounding)
+        return advice(self.config, needed, have, settled, moments)
 
     def choices(self, most: int | None = None) -> Iterator[Choice]:
         """Yield the memory for the supported meshes of these ranks, nearest first.

@@ -95,7 +95,8 @@ def spread_of(shape: ModelConfig, config: Config, ranks: Ranks) -> Spread:
 def cut_of(shape: ModelConfig, config: Config, comm: Comm | None, place: Place = ALONE) -> Cut | None:
     """Return the sharding of a model with mesh.zero=3; None without it, or for one rank.
 
-    comm: the communicator of the ranks; None for a plan, which describes rank 0 at `place`.
+    comm: the communicator of the ranks; None for a plan, which describes rank 0 at `place`, or with matrices that are
+    not sharded the rank with most weights.
     """
     from mudd_core.engine.cut import Cut, whole_names
     from mudd_core.engine.model import Model
@@ -103,8 +104,10 @@ def cut_of(shape: ModelConfig, config: Config, comm: Comm | None, place: Place =
 
     if not config.mesh.cuts_weights(place.world if comm is None else comm.world):
         return None
-    booked = Model(shape, booked_only=True, lora=lora_of(config))
+    experts = expert_group(config.mesh, None, place) if comm is None else None
+    booked = Model(shape, booked_only=True, experts=experts, lora=lora_of(config))
     whole = whole_names(optimizer_groups(booked.store, config.optim))
     if comm is not None:
         return Cut.of(comm, whole)
-    return Cut(place.world, 0, place.world > place.on_a_node, whole)
+    sizes = booked.store.owner_sizes(place.world, whole) if whole else [0]
+    return Cut(place.world, sizes.index(max(sizes)), place.world > place.on_a_node, whole)
