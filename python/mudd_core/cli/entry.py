@@ -74,7 +74,7 @@ def _take_signals(words: Sequence[str]) -> Invocation | None:
     """
     blocked = set[int]()
     try:
-        if _text(words) is not None or main_help.code_asked(words) is not None:
+        if _text(words) is not None or _code_asked(words) is not None:
             return None
         from mudd_core.cli import argv
 
@@ -103,6 +103,15 @@ def _text(words: Sequence[str]) -> str | None:
     return main_help.answer(words) if len(words) < 2 else None
 
 
+def _code_asked(words: Sequence[str]) -> str | None:
+    """Return the value of --explain-error, empty if it has none; None without this option."""
+    for at, word in enumerate(words):
+        option, equals, value = word.partition("=")
+        if option.replace("_", "-") == main_help.CODE:
+            return value if equals else "".join(words[at + 1 : at + 2])
+    return None
+
+
 def _fill_closed_streams() -> None:
     """Open /dev/null for closed standard streams. Otherwise the next opened file would get the stream's descriptor."""
     for number in range(3):
@@ -126,7 +135,7 @@ def _run(words: Sequence[str], asked: Invocation | None = None) -> int:
             require_levels()
             print(text)
             return 0
-        if (asked_code := main_help.code_asked(words)) is not None:
+        if (asked_code := _code_asked(words)) is not None:
             from mudd_core.cli.error_codes.lookup import explained
 
             print(explained(asked_code))

@@ -45,15 +45,6 @@ def answer(words: Sequence[str]) -> str | None:
     return version() if words[0] in ("--version", "-V") else None
 
 
-def code_asked(words: Sequence[str]) -> str | None:
-    """Return the value of --explain-error, empty if it has none; None without this option."""
-    for at, word in enumerate(words):
-        option, equals, value = word.partition("=")
-        if option.replace("_", "-") == CODE:
-            return value if equals else "".join(words[at + 1 : at + 2])
-    return None
-
-
 def version() -> str:
     """Return the text of --version."""
     return f"mudd_core {__version__}"

@@ -228,6 +228,8 @@ def _document_faults(config: Sections) -> list[str]:
 def protocol_faults(config: Sections) -> list[str]:
     """Return a message if eval.protocol belongs to another pipeline."""
     pipeline, asked = config.data.pipeline, config.eval.protocol
+    if asked == "auto":
+        return []
     spec = spec_of(pipeline)
     known = [name for name in ("auto", spec.protocol, spec.earlier_protocol) if name]
     if asked in known:
