@@ -166,7 +166,8 @@ void bind_step(py::module_& m) {
                        double clip, const std::string& normalize, double peak_lr, std::vector<int> moment_planes,
                        uint64_t seed, ValueId aux, ValueId objective, std::vector<ValueId> metrics,
                        Gradients gradients, bool batch_sums, int64_t first_sample, int64_t batch_size,
-                       int64_t run_stride, bool average, int average_plane, ValueId samples) {
+                       int64_t run_stride, bool average, int average_plane, ValueId samples,
+                       const std::string& wire) {
              const TrainStepOptions o{.update = {.groups = std::move(groups),
                                                  .eps = eps,
                                                  .peak_lr = peak_lr,
@@ -183,13 +184,15 @@ void bind_step(py::module_& m) {
                                        .aux = aux,
                                        .metrics = std::move(metrics),
                                        .samples = samples};
+             const bool narrow = bind::parse_dtype(wire) == DType::bf16;
              const Busy busy(e.store().busy(), "train_step");
              py::gil_scoped_release release;  // all ranks construct their steps together
              std::shared_ptr<GradientSync> sync;
              if (gradients && e.gradients().cut())
                sync = std::make_shared<CutStep>(e, e.gradients(), gradients->get());
              else if (gradients)
-               sync = std::make_shared<SharedStep>(e, gradients->get(), batch_sums, whole_matrices(o.update));
+               sync =
+                   std::make_shared<SharedStep>(e, gradients->get(), batch_sums, whole_matrices(o.update), narrow);
              return std::make_unique<TrainStep>(e, values, o, std::move(sync));
            }),
            py::arg("executor"), py::arg("loss"), py::arg("count"), py::kw_only(), py::arg("groups"),
@@ -198,12 +201,15 @@ void bind_step(py::module_& m) {
            py::arg("objective") = kAbsent, py::arg("metrics") = std::vector<ValueId>{},
            py::arg("gradients") = py::none(), py::arg("batch_sums") = false, py::arg("first_sample") = 0,
            py::arg("batch_size") = 0, py::arg("run_stride") = 0, py::arg("average") = false,
-           py::arg("average_plane") = -1, py::arg("samples") = kAbsent, bind::Keeps<2>(), bind::Keeps<15>(),
+           py::arg("average_plane") = -1, py::arg("samples") = kAbsent, py::arg("wire") = "float32",
+           bind::Keeps<2>(), bind::Keeps<15>(),
            "gradients: of the executor, if ranks share the batch; this rank processes the samples of batch_size "
            "from first_sample, in each graph run run_stride samples further (0: the samples of a run). "
            "batch_sums: the graph adds over the batch. objective: the loss with the gradients, if it is not "
            "`loss`. average: keep a mean of the weights; average_plane: the plane of another step, -1: a new one. "
-           "samples: a value float32 [B, W] whose rows `samples` returns.")
+           "samples: a value float32 [B, W] whose rows `samples` returns. wire: bfloat16 for gradients between "
+           "hosts "
+           "as bf16, of ranks that do not shard them.")
       .def(
           "part",
           [](TrainStep& s, const std::string& name) {

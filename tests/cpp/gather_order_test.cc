@@ -49,8 +49,8 @@ class Noting final : public dist::Comm {
     comm_.broadcast(data, bytes, root, site);
   }
   std::shared_ptr<dist::Pending> sum_between_nodes(float* data, std::span<const dist::OwnedRange> pieces,
-                                                   int64_t row) override {
-    return comm_.sum_between_nodes(data, pieces, row);
+                                                   int64_t row, const dist::Wire& wire) override {
+    return comm_.sum_between_nodes(data, pieces, row, wire);
   }
   void exchange(std::span<const int> members, std::span<const dist::Piece> sends,
                 std::span<const dist::Piece> receives, dist::Site site) override {

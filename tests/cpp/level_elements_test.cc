@@ -191,6 +191,11 @@ TEST_CASE("convert") {
     k.narrow_half(n, x.data(), half.data());
     k.widen_half(n, half.data(), from_half.data());
     k.round(n, x.data(), rounded.data());
-    return joined({wide, from_half, rounded});
+    const auto offset = static_cast<int32_t>(draw.between(0, 65535));
+    Floats cut = plane(n), wide_cut = plane(n);
+    k.cut(n, x.data(), offset, cut.data());
+    k.cut_narrow(n, x.data(), offset, narrow.data());
+    k.widen(n, narrow.data(), wide_cut.data());
+    return joined({wide, from_half, rounded, cut, wide_cut});
   });
 }

@@ -18,6 +18,8 @@
 
 #include "mudd/dist/comm.h"
 #include "mudd/dist/messages.h"
+#include "mudd/dist/pieces.h"
+#include "mudd/dist/wire.h"
 
 namespace mudd::dist {
 
@@ -66,25 +68,25 @@ class TreeBroadcast final : public Machine {
   int root_, round_ = 0;
 };
 
-// Ranges of a flat buffer in one message: (first, count), adjacent ones merged.
-using Ranges = std::vector<std::pair<int64_t, int64_t>>;
-
 class PieceSum final : public Machine {
  public:
   // data: null for a dry run.
-  PieceSum(Link link, float* data, std::vector<OwnedRange> pieces);
+  PieceSum(Link link, float* data, std::vector<OwnedRange> pieces, const Wire& wire = {});
 
  private:
   bool next_round() override;
   void halve();
   void exchange();
-  void add_halves();
-  void add_all();
+  void empty_slots(int count);
+  void trade(int to, const Ranges& away, int from, size_t slot);
+  void add();
 
   float* data_;
   std::vector<OwnedRange> pieces_;
+  Wire wire_;
   Ranges mine_;
-  std::vector<std::vector<float>> sent_, got_;
+  std::vector<WireValues> sent_, got_;  // of this round; got_ has an empty slot for the own values
+  size_t own_slot_ = 0;
   int distance_ = 0;  // of the round in flight; 0: none yet
 };
 

@@ -69,6 +69,14 @@ struct OwnedRange {
   int owner = 0;
 };
 
+// The form of the gradients in the messages of a sum. narrow: as bf16 by cut_bf16 with `offset`, which every
+// member also applies to its own values before it adds, so that the sum depends only on the number of members.
+struct Wire {
+  bool narrow = false;
+  int32_t offset = 0;
+  int64_t width() const { return narrow ? 2 : 4; }  // bytes of a value
+};
+
 // Bytes to, or from, a member of an exchange.
 struct Piece {
   int member = 0;  // index among the members
@@ -130,7 +138,7 @@ class Comm {
   // become the sum over hosts by the tree; the other pieces are then undefined. row: elements of a row, if rows
   // of zeros can be omitted and pieces are whole rows; 0: send all.
   virtual std::shared_ptr<Pending> sum_between_nodes(float* data, std::span<const OwnedRange> pieces,
-                                                     int64_t row = 0) = 0;
+                                                     int64_t row = 0, const Wire& wire = {}) = 0;
   // gather: receive every piece from its owner. Elements of `width` bytes.
   virtual std::shared_ptr<Pending> gather_between_nodes(void* data, int64_t width,
                                                         std::span<const OwnedRange> pieces) = 0;

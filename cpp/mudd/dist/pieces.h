@@ -1,13 +1,18 @@
 // Ranges of a flat buffer in one message.
 #pragma once
 
+#include <cstdint>
 #include <cstring>
 #include <span>
+#include <utility>
 #include <vector>
 
-#include "mudd/dist/collectives.h"
+#include "mudd/dist/comm.h"
 
 namespace mudd::dist {
+
+// (first, count) of each range, adjacent ones merged.
+using Ranges = std::vector<std::pair<int64_t, int64_t>>;
 
 // Return the ranges of the pieces of wanted owners, adjacent ones merged.
 template <class Wanted>

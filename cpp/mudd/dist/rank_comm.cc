@@ -211,13 +211,13 @@ void RankComm::broadcast(void* data, int64_t bytes, int root, Site site) {
   if (node() != root_node) node_channel_->broadcast(call, data, bytes, 0);
 }
 
-std::shared_ptr<Pending> RankComm::sum_between_nodes(float* data, std::span<const OwnedRange> pieces,
-                                                     int64_t row) {
+std::shared_ptr<Pending> RankComm::sum_between_nodes(float* data, std::span<const OwnedRange> pieces, int64_t row,
+                                                     const Wire& wire) {
   require_open();
   std::vector<OwnedRange> own(pieces.begin(), pieces.end());
   std::shared_ptr<Machine> machine;
-  if (row > 0) machine = std::make_shared<RowSum>(link(kSum, node_rank()), data, std::move(own), row);
-  else machine = std::make_shared<PieceSum>(link(kSum, node_rank()), data, std::move(own));
+  if (row > 0) machine = std::make_shared<RowSum>(link(kSum, node_rank()), data, std::move(own), row, wire);
+  else machine = std::make_shared<PieceSum>(link(kSum, node_rank()), data, std::move(own), wire);
   return courier().post([machine] { return machine->advance(); }, Courier::Turn::beside);
 }
 

@@ -40,8 +40,8 @@ class RankComm final : public Comm {
   void barrier(Site site) override;
   void all_gather(const void* mine, int64_t bytes, void* out, Site site) override;
   void broadcast(void* data, int64_t bytes, int root, Site site) override;
-  std::shared_ptr<Pending> sum_between_nodes(float* data, std::span<const OwnedRange> pieces,
-                                             int64_t row) override;
+  std::shared_ptr<Pending> sum_between_nodes(float* data, std::span<const OwnedRange> pieces, int64_t row,
+                                             const Wire& wire) override;
   std::shared_ptr<Pending> gather_between_nodes(void* data, int64_t width,
                                                 std::span<const OwnedRange> pieces) override;
   void exchange(std::span<const int> members, std::span<const Piece> sends, std::span<const Piece> receives,

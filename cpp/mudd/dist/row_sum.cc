@@ -4,7 +4,6 @@
 #include <bit>
 
 #include "mudd/base/check.h"
-#include "mudd/dist/pieces.h"
 #include "mudd/kernels/reduce/reduce.h"
 
 namespace mudd::dist {
@@ -22,8 +21,13 @@ void each_row(const Ranges& ranges, int64_t width, Visit visit) {
 
 }  // namespace
 
-RowSum::RowSum(Link link, float* data, std::vector<OwnedRange> pieces, int64_t width)
-    : Machine(std::move(link)), data_(data), pieces_(std::move(pieces)), width_(width), zeros_(width) {
+RowSum::RowSum(Link link, float* data, std::vector<OwnedRange> pieces, int64_t width, const Wire& wire)
+    : Machine(std::move(link)),
+      data_(data),
+      pieces_(std::move(pieces)),
+      width_(width),
+      wire_(wire),
+      zeros_(width) {
   check(data && width > 0, "ranks", "row: expected 1 number or more, got ", width);
   for (const OwnedRange& piece : pieces_)
     check(piece.length % width == 0, "ranks", "piece: expected whole rows of ", width, ", got ", piece.length);
@@ -64,14 +68,14 @@ bool RowSum::choose_partners() {
 
 // Pack the rows for a member.
 void RowSum::add_partner(int member, const Ranges& away) {
-  Partner& partner = partners_.emplace_back();
-  partner.member = member;
+  Partner& partner = partners_.emplace_back(Partner{
+      .member = member, .sent_bits = {}, .got_bits = {}, .sent = WireValues(wire_), .got = WireValues(wire_)});
   partner.sent_bits.resize(static_cast<size_t>((total(away) / width_ + 7) / 8));
   each_row(away, width_, [&](int64_t row, int64_t at) {
     const float* values = data_ + at;
     if (std::all_of(values, values + width_, [](float x) { return x == 0; })) return;
     partner.sent_bits[row / 8] = static_cast<uint8_t>(partner.sent_bits[row / 8] | 1 << row % 8);
-    partner.sent.insert(partner.sent.end(), values, values + width_);
+    partner.sent.append(values, width_);
   });
 }
 
@@ -84,30 +88,31 @@ void RowSum::exchange_bits() {
 }
 
 void RowSum::exchange_rows() {
-  constexpr int64_t kFloat = sizeof(float);
   for (Partner& p : partners_) {
     int64_t rows = 0;
     for (const uint8_t bits : p.got_bits) rows += std::popcount(bits);
-    p.got.resize(static_cast<size_t>(rows * width_));
-    p.next = p.got.data();
-    messages_.receive(link_, p.got.data(), std::ssize(p.got) * kFloat, p.member);
-    messages_.send(link_, p.sent.data(), std::ssize(p.sent) * kFloat, p.member);
+    std::byte* room = p.got.room(rows * width_);
+    messages_.receive(link_, room, p.got.bytes(), p.member);
+    messages_.send(link_, p.sent.data(), p.sent.bytes(), p.member);
   }
 }
 
-// Buffers are in member order, so the tree equals the tree of whole tables.
+// Buffers are in member order, so the tree equals the tree of whole tables. Own rows that nobody else has are
+// cut too (Wire).
 void RowSum::add_rows() {
   std::vector<const float*> planes(partners_.size() + 1);
+  std::vector<float> wide(planes.size() * static_cast<size_t>(width_));
   const auto place = [&](int member) { return partners_.size() == 1 ? (member & distance_ ? 1 : 0) : member; };
   each_row(mine_, width_, [&](int64_t row, int64_t at) {
     bool some = false;
     for (Partner& p : partners_) {
       const bool has = bit_of(p.got_bits, row);
-      planes[place(p.member)] = has ? p.next : zeros_.data();
-      if (has) p.next += width_;
+      const int slot = place(p.member);
+      planes[slot] = has ? p.got.wide(p.added++ * width_, width_, wide.data() + slot * width_) : zeros_.data();
       some |= has;
     }
     planes[place(link_.me)] = data_ + at;
+    cut_own(wire_, data_ + at, width_);
     if (some) sum_planes_alone(planes, data_ + at, width_);
   });
 }

@@ -12,16 +12,16 @@ namespace mudd::dist {
 class RowSum final : public Machine {
  public:
   // width: elements of a row; pieces are whole rows.
-  RowSum(Link link, float* data, std::vector<OwnedRange> pieces, int64_t width);
+  RowSum(Link link, float* data, std::vector<OwnedRange> pieces, int64_t width, const Wire& wire = {});
 
  private:
   // One partner of this round: the rows sent to it, and the rows received from it for the rows that this member
   // keeps.
   struct Partner {
-    int member = 0;
+    int member;
     std::vector<uint8_t> sent_bits, got_bits;
-    std::vector<float> sent, got;
-    const float* next = nullptr;  // rows in `got` that are not added yet
+    WireValues sent, got;
+    int64_t added = 0;  // rows of `got`
   };
   enum class Stage { bits, rows, add };
 
@@ -35,6 +35,7 @@ class RowSum final : public Machine {
   float* data_;
   std::vector<OwnedRange> pieces_;
   int64_t width_;
+  Wire wire_;
   Ranges mine_;
   std::vector<Partner> partners_;
   std::vector<float> zeros_;  // a row that a member does not have

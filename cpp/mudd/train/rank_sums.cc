@@ -73,10 +73,10 @@ void RankSums::between_nodes(const GradientBucket& bucket, Messages& under_way) 
       (table ? rows : pieces).push_back({.offset = own_element(u) + p.begin, .length = p.size(), .owner = node});
     }
     if (table)
-      under_way.push_back(
-          comm_.sum_between_nodes(own_plane(), rows, executor_.store().parameters().at(use.parameter).cols()));
+      under_way.push_back(comm_.sum_between_nodes(own_plane(), rows,
+                                                  executor_.store().parameters().at(use.parameter).cols(), wire_));
   }
-  under_way.push_back(comm_.sum_between_nodes(own_plane(), pieces));
+  under_way.push_back(comm_.sum_between_nodes(own_plane(), pieces, 0, wire_));
 }
 
 void RankSums::of_experts(const GradientBucket& bucket, Messages& under_way) {

@@ -22,6 +22,8 @@ class RankSums {
 
   // slices: every rank owns one part. The referenced objects must outlive the RankSums.
   RankSums(const Executor& executor, NodeGradients& gradients, const Slices& slices, ExpertParts experts);
+  // Set the form of the gradients in the messages between hosts from here on.
+  void set_wire(const dist::Wire& wire) { wire_ = wire; }
   // Set the places in the buffer of each rank of the host.
   void set_places(std::vector<Places> places) { places_ = std::move(places); }
   // Return the places in this rank's buffer.
@@ -59,6 +61,7 @@ class RankSums {
   const Slices& slices_;
   HeldExperts experts_;
   std::vector<Places> places_;  // [rank of the host]
+  dist::Wire wire_;
 };
 
 }  // namespace mudd

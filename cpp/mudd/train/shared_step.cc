@@ -4,16 +4,18 @@
 #include <numeric>
 
 #include "mudd/base/shard_tree.h"
+#include "mudd/kernels/convert/convert.h"
 #include "mudd/kernels/reduce/reduce.h"
 
 namespace mudd {
 
 SharedStep::SharedStep(const Executor& executor, NodeGradients& gradients, bool batch_sums,
-                       const std::function<bool(const Parameter&)>& whole)
+                       const std::function<bool(const Parameter&)>& whole, bool narrow)
     : GradientSync(executor),
       gradients_(gradients),
       comm_(gradients.comm()),
       batch_sums_(batch_sums || (executor.store().experts() && executor.store().experts()->ranks() > 1)),
+      narrow_(narrow),
       ownership_(executor.store().parameters(), executor.plan(), comm_.world(), whole, gradients.bucket_bytes()),
       over_ranks_(executor, gradients, ownership_.slices(),
                   ExpertParts(executor.store().parameters(), executor.store().experts(), whole)),
@@ -70,6 +72,11 @@ void SharedStep::book_totals() {
     }
     totals[use.use] = std::make_unique<RowTotal>(std::move(leaves));
   }
+}
+
+void SharedStep::enter(dist::Phase phase, int64_t step) {
+  comm_.set_phase(phase, step);
+  if (narrow_) over_ranks_.set_wire({.narrow = true, .offset = cut_offset(step)});
 }
 
 const RowTotal* SharedStep::rows(int i, int use) const { return totals_[i][use].get(); }

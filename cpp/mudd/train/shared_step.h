@@ -20,14 +20,14 @@ namespace mudd {
 class SharedStep final : public GradientSync, private BatchSum, private Arrival {
  public:
   // All processes construct it together. batch_sums: the graph adds over the batch, so ranks agree on stops
-  // before every run. whole: see Ownership.
+  // before every run. whole: see Ownership. narrow: hosts exchange gradients as bf16 (docs/maths/optimizers.md).
   SharedStep(const Executor& executor, NodeGradients& gradients, bool batch_sums,
-             const std::function<bool(const Parameter&)>& whole);
+             const std::function<bool(const Parameter&)>& whole, bool narrow = false);
   ~SharedStep() override { executor_.store().forget_arrival(this); }
 
   Part part(int i) const override { return over_ranks_.part(i, comm_.rank()); }
   const RowTotal* rows(int i, int use) const override;
-  void enter(dist::Phase phase, int64_t step) override { comm_.set_phase(phase, step); }
+  void enter(dist::Phase phase, int64_t step) override;
   bool stops(bool asked) override;
   BatchSum* batch_sum() override { return this; }
   void finished(const GradientUse& use) override;
@@ -52,7 +52,7 @@ class SharedStep final : public GradientSync, private BatchSum, private Arrival 
 
   NodeGradients& gradients_;
   dist::Comm& comm_;
-  bool batch_sums_;
+  bool batch_sums_, narrow_;
   Ownership ownership_;
   RankSums over_ranks_;
   TotalsExchange exchange_;

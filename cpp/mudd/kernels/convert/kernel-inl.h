@@ -24,6 +24,16 @@ void round(int64_t n, const float* x, float* y) {
   });
 }
 
+// NaN and infinity keep their kind, whatever the offset.
+template <class Out>
+void cut(int64_t n, const float* x, int32_t offset, Out* y) {
+  const Vec infinity = Vec::set1(__builtin_inff());
+  over_row(n, [&](int64_t i, int lanes) {
+    const Vec v = load(x + i, lanes);
+    store(y + i, select(less(abs(v), infinity), cut_bf16(v, offset), v), lanes);
+  });
+}
+
 // Integer code at every level: F16C would make signalling NaNs quiet, and its result depends on CPU modes.
 // Without branches the compiler vectorizes it.
 void widen_half(int64_t n, const f16* x, float* y) {
@@ -52,6 +62,6 @@ void narrow_half(int64_t n, const float* x, f16* y) {
 
 }  // namespace
 
-const ConvertKernels convert_f32 = {widen, narrow, round, widen_half, narrow_half};
+const ConvertKernels convert_f32 = {widen, narrow, round, cut<float>, cut<bf16>, widen_half, narrow_half};
 
 }  // namespace mudd::MUDD_ISA

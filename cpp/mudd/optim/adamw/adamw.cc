@@ -5,6 +5,7 @@
 
 #include "mudd/base/check.h"
 #include "mudd/base/math.h"
+#include "mudd/kernels/convert/convert.h"
 #include "mudd/optim/adamw/factors.h"
 #include "mudd/optim/update_node.h"
 
@@ -55,7 +56,7 @@ class Adamw final : public Elementwise {
             .root_scale = static_cast<float>(1 / math::sqrt(second)),
             .eps = static_cast<float>(p.eps),
             .eps_root = static_cast<float>(eps_root_ * second),
-            .offset = second_offset(n)};
+            .offset = cut_offset(n)};
   }
 
  private:

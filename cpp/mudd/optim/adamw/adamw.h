@@ -10,10 +10,8 @@
 // r = eps_root * bias_correction2: the epsilon below the root of the bias-corrected v (optax), 0 in the node.
 // The scalars 1 - beta, lr / bias_correction1, r and 1 / sqrt(bias_correction2) are computed in double, then
 // rounded. A bf16 first moment is rounded when it is stored; the update uses the unrounded one
-// (docs/maths/mup.md, 2.2). A bf16 second moment is stored as the upper half of bits(v) + offset(t), where
-// offset(t) = 40503 t mod 65536: in 65,536 updates every offset occurs once, so that the errors cancel over
-// updates. 40503 / 65536 is near the golden ratio: also few updates have offsets at equal distances. The update
-// uses the v before.
+// (docs/maths/mup.md, 2.2). A bf16 second moment is stored as the upper half of bits(v) + cut_offset(t)
+// (convert.h). The update uses the v before.
 //
 // Node: inputs w, gradient, first, second (fp32, one shape), outputs the new w, first and second.
 // Backward with D = sqrt(v) root + eps, root = 1 / sqrt(bias_correction2), r = lr / bias_correction1:
@@ -27,10 +25,5 @@ namespace mudd {
 
 // Return 1 - beta^t for the t-th update, t from 1, without libm.
 double bias_correction(double beta, int64_t t);
-
-// Return the offset of update t for a second moment in bf16.
-constexpr int32_t second_offset(int64_t t) {
-  return static_cast<int32_t>(uint64_t{40503} * static_cast<uint64_t>(t) % 65536);
-}
 
 }  // namespace mudd
