@@ -787,9 +787,9 @@ class TrainStep:
     """
     All micro-batches, clip, update and repacking in one call.
     """
-    def __init__(self, executor: Executor, loss: int, count: int, *, groups: collections.abc.Sequence[UpdateGroup], eps: float, clip: float, normalize: str, peak_lr: float = 0.0, moment_planes: collections.abc.Sequence[int] = [], seed: int = 0, aux: int = -1, objective: int = -1, metrics: collections.abc.Sequence[int] = [], gradients: NodeGradients | None = None, batch_sums: bool = False, first_sample: int = 0, batch_size: int = 0, run_stride: int = 0, average: bool = False, average_plane: int = -1, samples: int = -1) -> None:
+    def __init__(self, executor: Executor, loss: int, count: int, *, groups: collections.abc.Sequence[UpdateGroup], eps: float, clip: float, normalize: str, peak_lr: float = 0.0, moment_planes: collections.abc.Sequence[int] = [], seed: int = 0, aux: int = -1, objective: int = -1, metrics: collections.abc.Sequence[int] = [], gradients: NodeGradients | None = None, batch_sums: bool = False, first_sample: int = 0, batch_size: int = 0, run_stride: int = 0, average: bool = False, average_plane: int = -1, samples: int = -1, wire: str = 'float32') -> None:
         """
-        gradients: of the executor, if ranks share the batch; this rank processes the samples of batch_size from first_sample, in each graph run run_stride samples further (0: the samples of a run). batch_sums: the graph adds over the batch. objective: the loss with the gradients, if it is not `loss`. average: keep a mean of the weights; average_plane: the plane of another step, -1: a new one. samples: a value float32 [B, W] whose rows `samples` returns.
+        gradients: of the executor, if ranks share the batch; this rank processes the samples of batch_size from first_sample, in each graph run run_stride samples further (0: the samples of a run). batch_sums: the graph adds over the batch. objective: the loss with the gradients, if it is not `loss`. average: keep a mean of the weights; average_plane: the plane of another step, -1: a new one. samples: a value float32 [B, W] whose rows `samples` returns. wire: bfloat16 for gradients between hosts as bf16, of ranks that do not shard them.
         """
     def add_to_average(self, weight: float) -> None:
         """

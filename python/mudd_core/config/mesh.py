@@ -9,6 +9,7 @@ from mudd_core.config.fields import opt
 
 SIZES = ("data", "fsdp", "zero", "expert")  # the fields that distribute work and state over ranks
 LARGEST_FSDP = 64  # for the default mesh: ranks beyond this number are data parallel
+WIRE_BYTES = {"fp32": 4, "bf16": 2}  # of a gradient in messages between hosts, by mesh.wire
 MOST_RANKS = 1024  # logical shards of a run; each rank has at least one
 
 # Axes that are not implemented, each with the reason.
@@ -22,7 +23,7 @@ NOT_BUILT = {
 
 @dataclass(frozen=True)
 class MeshConfig:
-    """Distribution of a run over ranks (processes); world = data x fsdp. Only any_world changes results."""
+    """Distribution of a run over ranks (processes); world = data x fsdp. Only any_world and wire change results."""
 
     data: int = opt(
         -1,
@@ -79,12 +80,24 @@ class MeshConfig:
         high=3,
         free=True,
     )
+    wire: str = opt(
+        "fp32",
+        "type of the gradients in messages between hosts. bf16 = half the bytes; each step rounds by another "
+        "offset, so that the errors cancel. The results then depend on the number of hosts (docs/parallel.md)",
+        choices=tuple(WIRE_BYTES),
+        later=True,
+    )
     any_world: bool = opt(
         False,
         "allow a number of ranks that does not divide train.logical_shards; the results then depend "
         "on this number",
         free=True,
     )
+
+    @property
+    def gradient_bytes(self) -> int:
+        """The bytes of a gradient in messages between hosts."""
+        return WIRE_BYTES[self.wire]
 
     def cuts_weights(self, world: int) -> bool:
         """Return True if `world` ranks gather weights from each other, and therefore run each graph together."""

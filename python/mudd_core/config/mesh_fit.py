@@ -93,7 +93,25 @@ def mesh_faults(config: Sections) -> list[str]:
             faults.append(
                 f"[mesh] {name}={value}: {reason}; use mesh.{name}=1 mesh.fsdp={_wider(mesh, value)}"
             )
-    return faults + _expert_faults(config)
+    return faults + _wire_faults(mesh) + _expert_faults(config)
+
+
+def _wire_faults(mesh: MeshConfig) -> list[str]:
+    """Return the faults of gradients in bf16: only a step that sends each gradient once has bits of its own config."""
+    if mesh.wire == "fp32":
+        return []
+    faults = list[str]()
+    if mesh.zero == 3:
+        faults.append(
+            "[mesh] wire=bf16: with zero=3 the gradients of every micro-batch are sent, so rounding them would make "
+            "the results depend on train.micro_batch_size; use mesh.wire=fp32, or mesh.zero=1"
+        )
+    if mesh.expert > 1:
+        faults.append(
+            f"[mesh] wire=bf16: not with expert={mesh.expert}, where other ranks sum the gradients of experts; use "
+            "mesh.wire=fp32, or mesh.expert=1"
+        )
+    return faults
 
 
 def _wider(mesh: MeshConfig, ranks: int) -> int:

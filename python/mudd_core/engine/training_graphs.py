@@ -14,6 +14,7 @@ from mudd_core.engine.batch_part import BatchPart, cut_batch
 from mudd_core.engine.frozen import choose_trained
 from mudd_core.engine.optimizer_groups import ParameterGroup, core_groups
 from mudd_core.engine.planned import ExecutorOptions, Planned
+from mudd_core.graph.scopes import COMPUTE
 
 if TYPE_CHECKING:
     from mudd_core.engine.model import Model
@@ -118,6 +119,7 @@ class TrainingGraphs:
             run_stride=self.stride,
             batch_size=train.batch_size,
             samples=planned.outputs[2] if self.by_sample else -1,
+            wire=COMPUTE[self._config.mesh.wire],
         )
 
     def own_rows(self) -> list[int]:

@@ -194,6 +194,7 @@ def load_config(
     mesh_context: int = ...,
     mesh_tensor: int = ...,
     mesh_zero: int = ...,
+    mesh_wire: Literal["fp32", "bf16"] = ...,
     mesh_any_world: bool = ...,
     dist_node: Literal["host", "rank"] = ...,
     dist_isa: Literal["common", "same"] = ...,

@@ -110,6 +110,17 @@ def test_a_run_in_bf16_records_its_unit_and_notes_another_one(
     assert "fp32 order 16, bf16 unit none, since step 5" in capsys.readouterr().out
 
 
+def test_another_number_of_hosts_is_noted_for_gradients_in_bf16() -> None:
+    two, four = (bits.bits_facts("fp32", "bf16", hosts) for hosts in (2, 4))
+    assert bits.bits_facts("fp32", "fp32", 4) == {bits.FP32_ORDER: 16}
+    assert bits.change_of_bits(two, two, 7) == (two, "")
+    found, note = bits.change_of_bits(two, four, 7)
+    assert found == four | {bits.SINCE: 7} and note.endswith(
+        "mesh.wire=bf16 rounds on each host (2 then, 4 now)"
+    )
+    assert bits.bits_text(found) == "fp32 order 16, gradients in bf16 between 4 hosts, since step 7"
+
+
 def test_another_order_is_noted() -> None:
     now = {bits.FP32_ORDER: 16}
     fresh, note = bits.change_of_bits({bits.FP32_ORDER: 32}, now, 7)

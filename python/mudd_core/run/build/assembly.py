@@ -149,6 +149,7 @@ def _components(parts: _Parts, ranks: Ranks, checkpoints: Checkpoints | None) ->
         *start_warnings.of_saving(config),
         *start_warnings.of_warm_up(config),
         *start_warnings.of_mixture(config),
+        *start_warnings.of_wire(config, ranks.nodes),
     ]
     notes = [
         slow_note(config.optim),

@@ -58,6 +58,14 @@ def of_warm_up(config: Config) -> list[str]:
     ]
 
 
+def of_wire(config: Config, nodes: int) -> list[str]:
+    """Return a warning if mesh.wire changes nothing."""
+    wire = config.mesh.wire
+    if wire == "fp32" or nodes > 1:
+        return []
+    return [f"[mesh.wire] {wire} has no effect: ranks of one host send no gradients; set mesh.wire=fp32"]
+
+
 def of_files(text: Prepared) -> list[str]:
     """Return the warnings of `describe` about files of ids."""
     return [line.partition(" ")[2].strip() for line in text.describe() if line.startswith("warning ")]

@@ -47,7 +47,8 @@ class Saves:
             return False
         parts = run.engine.state_parts(writable=True)
         found = run.store.begin(run.components.facts, parts)
-        note = run.store.record_bits(bits_facts(run.config.train.precision), found.step if found else 0)
+        facts = bits_facts(run.config.train.precision, run.config.mesh.wire, run.ranks.nodes)
+        note = run.store.record_bits(facts, found.step if found else 0)
         run.store.keep_files(run.components.tokenizer_files())
         if found is None:
             self._recall(run.store.validations(0))  # entries of an earlier start that saved no step

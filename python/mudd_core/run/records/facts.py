@@ -1,6 +1,7 @@
 """Facts in run.json: the fingerprint of the data, the vocabulary, and properties that determine the bits.
 
-In addition to the config, the bits depend on the order of fp32 sums and, for bf16, on the instructions of the CPU.
+In addition to the config, the bits depend on the order of fp32 sums and, for bf16, on the instructions of the CPU. With
+mesh.wire=bf16 they depend on the number of hosts.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from mudd_core.base.types import Json, JsonObject
 # The number of lanes of fp32 sums, the same on every x86-64 CPU. Runs of earlier versions do not have it.
 FP32_ORDER = "fp32_order"
 BF16_UNIT = "bf16_unit"  # the bf16 instructions of a bf16 run: none, avx512_bf16 or amx_bf16
-SINCE = "bits_since"  # the step since which these two facts apply, if the run started with others
+WIRE_HOSTS = "wire_hosts"  # the hosts that round gradients, with mesh.wire=bf16
+SINCE = "bits_since"  # the step since which these facts apply, if the run started with others
 
 
 def unit_of(level: str) -> str:
@@ -28,10 +30,14 @@ def bf16_unit() -> str:
     return unit_of(os.environ.get("MUDD_EMULATE", "").removeprefix("emu_") or _core.isa())
 
 
-def bits_facts(precision: str) -> JsonObject:
-    """Return the facts of a run that starts now. precision: value of train.precision."""
+def bits_facts(precision: str, wire: str = "fp32", hosts: int = 1) -> JsonObject:
+    """Return the facts of a run that starts now. precision: value of train.precision. wire: value of mesh.wire."""
     facts: JsonObject = {FP32_ORDER: _core.fp32_order()}
-    return {**facts, BF16_UNIT: bf16_unit()} if precision == "bf16" else facts
+    if precision == "bf16":
+        facts[BF16_UNIT] = bf16_unit()
+    if wire == "bf16":
+        facts[WIRE_HOSTS] = hosts
+    return facts
 
 
 def change_of_bits(saved: Mapping[str, Json], now: Mapping[str, Json], step: int) -> tuple[JsonObject, str]:
@@ -44,6 +50,8 @@ def change_of_bits(saved: Mapping[str, Json], now: Mapping[str, Json], step: int
         return {**bits_back_at(saved, step), **now}, ""
     if BF16_UNIT in changed and BF16_UNIT in saved:
         why = f"its bf16 matmuls used another unit ({saved[BF16_UNIT]}, now {now[BF16_UNIT]})"
+    elif WIRE_HOSTS in changed and WIRE_HOSTS in saved:
+        why = f"mesh.wire=bf16 rounds on each host ({saved[WIRE_HOSTS]} then, {now[WIRE_HOSTS]} now)"
     elif FP32_ORDER in saved:
         why = f"its fp32 sums had another order ({saved[FP32_ORDER]} lanes, now {now[FP32_ORDER]})"
     else:
@@ -65,8 +73,9 @@ def bits_text(facts: Mapping[str, Json]) -> str:
     if FP32_ORDER not in facts:
         return "bits of an earlier version: they depend on the instruction set level"
     unit = f", bf16 unit {facts[BF16_UNIT]}" if BF16_UNIT in facts else ""
+    hosts = f", gradients in bf16 between {facts[WIRE_HOSTS]} hosts" if WIRE_HOSTS in facts else ""
     since = f", since step {facts[SINCE]}" if SINCE in facts else ""
-    return f"fp32 order {facts[FP32_ORDER]}{unit}{since}"
+    return f"fp32 order {facts[FP32_ORDER]}{unit}{hosts}{since}"
 
 
 DATA_FACT = "data"  # the fingerprint of the token cache
