@@ -167,6 +167,11 @@ class MemoryPlan:
         )
         return next(fitting, None)
 
+    @property
+    def trained(self) -> int:
+        """The number of trained parameters, without sharded experts."""
+        return self._counted.trained
+
     @cached_property
     def _counted(self) -> _Counted:
         from mudd_core.engine.frozen import choose_trained

@@ -26,6 +26,7 @@ from mudd_core.run.build.disk_space import (
 from mudd_core.run.build.memory_plan import MemoryPlan
 from mudd_core.run.build.mesh_search import Choice
 from mudd_core.run.build.place import ALONE, Place
+from mudd_core.run.build.plan_messages import message_lines
 from mudd_core.run.build.plan_schedule import schedule_lines
 from mudd_core.run.build.plan_time import fraction_of_peak, planned_steps, time_lines
 from mudd_core.run.build.planned_model import plan_model
@@ -138,6 +139,7 @@ def planned(
         *disk_lines,
         *schedule_lines(config, steps),
         *time_lines(config, steps, seconds, (rate, fraction, source), place.nodes),
+        *message_lines(plan),
         *_epoch_lines(config, steps, build, mixture),
         *filter(None, [_maps_line(config), recipe_note(config)]),
     ]

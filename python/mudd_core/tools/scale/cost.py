@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-GRADIENT_BYTES = 4  # bytes of a gradient element that nodes exchange
+GRADIENT_BYTES = 4  # bytes of a gradient element that nodes exchange, unless mesh.wire=bf16
 WEIGHT_BYTES = 4  # bytes of a weight that a gather moves, in bf16 runs too
 BACKWARD = 2 / 3  # fraction of a step's time that the backward pass needs
 HIDDEN_UP_TO = 0.6  # largest ratio of communication time to computation time that a backward pass can hide
@@ -58,11 +58,14 @@ class Training:
 
 @dataclass(frozen=True)
 class Layout:
-    """The mesh. ranks: the ranks per node. expert: mesh.expert. zero: mesh.zero."""
+    """The mesh. ranks: the ranks per node. expert: mesh.expert. zero: mesh.zero. gradient: bytes of a gradient that
+    nodes exchange.
+    """
 
     zero: int = 1
     expert: int = 1
     ranks: int = 1
+    gradient: int = GRADIENT_BYTES
 
     def group(self, nodes: int) -> int:
         """Return the number of nodes over which a group of expert ranks extends."""
@@ -85,16 +88,16 @@ def wire(training: Training, tokens: float, nodes: int, layout: Layout = Layout(
     dense = training.weights - dealt
     if layout.zero == 3:
         passes = sum(training.passes) + (0.0 if dealt else sum(training.expert_passes))
-        sums, gathers = training.runs * GRADIENT_BYTES * dense * cut, training.runs * passes * cut
+        sums, gathers = training.runs * layout.gradient * dense * cut, training.runs * passes * cut
     else:
-        sums, gathers = GRADIENT_BYTES * dense * cut, WEIGHT_BYTES * dense * cut
+        sums, gathers = layout.gradient * dense * cut, WEIGHT_BYTES * dense * cut
     group = layout.group(nodes)
     # Only ranks of other groups have the same experts.
     held = dealt * min(1.0, layout.ranks / layout.expert)
     others = 1 - group / nodes
     rows = training.rows * tokens * (group - 1) / group if dealt else 0.0
     turns = training.runs if layout.zero == 3 else 1
-    return Wire(sums + turns * GRADIENT_BYTES * held * others, gathers + WEIGHT_BYTES * held * others, rows)
+    return Wire(sums + turns * layout.gradient * held * others, gathers + WEIGHT_BYTES * held * others, rows)
 
 
 @dataclass(frozen=True)
@@ -134,7 +137,8 @@ def step(
     if nodes == 1:
         return Step(compute, 0.0, 0.0, 0.0, 0.0)
     sent, rounds = wire(training, tokens, nodes, layout), math.ceil(math.log2(nodes)) * network.latency
-    tail = network.rounds(nodes, GRADIENT_BYTES * training.last)
+    head = network.rounds(nodes, WEIGHT_BYTES * training.last)
+    tail = network.rounds(nodes, layout.gradient * training.last)
     totals = network.rounds(nodes, _TOTALS_BYTES * training.weights)
     backward, forward = BACKWARD * compute / training.runs, (1 - BACKWARD) * compute / training.runs
     exchange = 0.0
@@ -148,22 +152,24 @@ def step(
         gather = each + sent.gathers / network.bandwidth
         part = training.passes[0] / max(1.0, sum(training.passes))
         first, second = gather * part / training.runs, (gather * (1 - part) + sums) / training.runs
-        waits = max(first - forward, tail) + max(second - backward, tail)
+        waits = max(first - forward, head) + max(second - backward, tail)
         return Step(compute, sums, gather, totals, training.runs * waits + totals + exchange, exchange)
     sums, gather = rounds + sent.sums / network.bandwidth, rounds + sent.gathers / network.bandwidth
-    exposed = max(sums - backward, tail) + totals + max(gather - forward, tail) + exchange
+    exposed = max(sums - backward, tail) + totals + max(gather - forward, head) + exchange
     return Step(compute, sums, gather, totals, exposed, exchange)
 
 
-def ratio(training: Training, tokens: float, speed: float, network: Network) -> float:
+def ratio(
+    training: Training, tokens: float, speed: float, network: Network, layout: Layout = Layout()
+) -> float:
     """Return communication over computation for data-parallel training on many nodes; the model size cancels out."""
-    sent = (GRADIENT_BYTES + WEIGHT_BYTES) * training.weights / network.bandwidth
+    sent = (layout.gradient + WEIGHT_BYTES) * training.weights / network.bandwidth
     return sent * speed / (training.flops * tokens)
 
 
-def least_tokens(training: Training, speed: float, network: Network) -> float:
+def least_tokens(training: Training, speed: float, network: Network, layout: Layout = Layout()) -> float:
     """Return the tokens per node and step at which the ratio is HIDDEN_UP_TO."""
-    return ratio(training, 1, speed, network) / HIDDEN_UP_TO
+    return ratio(training, 1, speed, network, layout) / HIDDEN_UP_TO
 
 
 @dataclass(frozen=True)
@@ -192,7 +198,9 @@ class Axis:
     hidden: bool = True
 
 
-def axes(shape: Shape, tokens: float, speed: float, network: Network) -> list[Axis]:
+def axes(
+    shape: Shape, tokens: float, speed: float, network: Network, layout: Layout = Layout()
+) -> list[Axis]:
     """Return the axes that apply to a model on many nodes, with `tokens` tokens per step and one rank per node."""
     compute = shape.flops * tokens / speed
     across = 1 / (network.bandwidth * compute)  # fraction of the computation time per byte
@@ -200,7 +208,7 @@ def axes(shape: Shape, tokens: float, speed: float, network: Network) -> list[Ax
     def cut(count: int) -> float:
         return (count - 1) / count
 
-    whole = 8 * shape.weights
+    whole = (layout.gradient + WEIGHT_BYTES) * shape.weights
     rows = [
         Axis("data, zero 1", True, whole * across),
         Axis("data, zero 3", True, 12 * shape.weights * across),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from mudd_core.base.surroundings import typed_program
 from mudd_core.base.units import bytes_text
-from mudd_core.config import Config
+from mudd_core.config import Config, MeshConfig
 from mudd_core.config.train import MICRO_BATCH_SIZE
 from mudd_core.run.build.memory_plan import MemoryPlan
 from mudd_core.run.build.mesh_search import Choice
@@ -27,6 +27,11 @@ class Ranked:
     step: cost.Step
     sent: float
     fits: bool
+
+
+def layout_of(mesh: MeshConfig, ranks: int) -> cost.Layout:
+    """Return the mesh as the cost formulas need it. ranks: the ranks per node."""
+    return cost.Layout(mesh.zero, mesh.expert, ranks, mesh.gradient_bytes)
 
 
 def ranked(
@@ -49,7 +54,7 @@ def ranked(
     nodes = place.nodes
     for choice in plan.choices():
         mesh = choice.config.mesh
-        layout = cost.Layout(mesh.zero, mesh.expert, place.on_a_node)
+        layout = layout_of(mesh, place.on_a_node)
         step = cost.step(training, tokens, speed, network, nodes, layout)
         wire = cost.wire(training, tokens, nodes, layout)
         sent = wire.sums + wire.gathers + wire.exchange

@@ -13,7 +13,7 @@ from mudd_core.run.build.memory_plan import MemoryPlan
 from mudd_core.run.build.place import Place
 from mudd_core.tools.scale import cost
 from mudd_core.tools.scale.cost import axes
-from mudd_core.tools.scale.meshes import lines, ranked
+from mudd_core.tools.scale.meshes import layout_of, lines, ranked
 from mudd_core.tools.scale.models import shape_of
 
 _WORTH = 0.7  # fraction of linear speedup below which more nodes are not recommended
@@ -58,7 +58,8 @@ def report(
     rows = [row for row in found if row is not None]
     length, last = config.train.seq_len, rows[-1]
     tokens = last.batch * length / last.nodes
-    least = cost.least_tokens(training, cluster.speed, network)
+    layout = layout_of(config.mesh, cluster.ranks)
+    least = cost.least_tokens(training, cluster.speed, network, layout)
     text = [
         f"{config.name} on up to {_of_nodes(cluster.nodes)} of {cluster.ranks} rank{'s' * (cluster.ranks > 1)}, "
         f"{network.name}: {1e6 * network.latency:.3g} us, {network.bandwidth / 1e9:.3g} GB/s a node",
@@ -75,7 +76,7 @@ def report(
         "",
         f"Communication over computation at {_of_nodes(last.nodes)}, {tokens:,.0f} tokens a node (docs/scale.md, 3):",
     ]
-    for axis in axes(shape_of(config, shape), tokens, cluster.speed, network):
+    for axis in axes(shape_of(config, shape), tokens, cluster.speed, network, layout):
         note = "" if axis.built else "not built" if axis.hidden else "not built; exposed"
         text.append(f"  {axis.name:<14} {axis.ratio:8.3g}  {note}".rstrip())
     text += [
@@ -152,7 +153,7 @@ def _row(
         raise UserError(f"{error}\n[scale] --nodes {nodes} x {cluster.ranks} ranks is such a world") from None
     batch = wide.train.batch_size
     training, tokens = _of_rank(training, wide, place)
-    layout = cost.Layout(config.mesh.zero, config.mesh.expert, cluster.ranks)
+    layout = layout_of(config.mesh, cluster.ranks)
     found = cost.step(training, tokens, cluster.speed, network, nodes, layout)
     alone = training.flops * batch * config.train.seq_len / nodes / cluster.speed
     memory = cluster.program + sum(MemoryPlan.of(shape, wide, place).bytes().values())
