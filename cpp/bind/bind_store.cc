@@ -295,7 +295,7 @@ void bind_store(py::module_& m) {
             return sizes;
           },
           py::arg("owners"), py::arg("whole"),
-          "Return the elements of each owner after `cut`, without those of sharded experts.")
+          "Return the number of elements of each owner after `cut`, without sharded experts.")
       .def_property_readonly(
           "holds_all", [](const ParamStore& s) { return s.parameters().holds_all(); },
           "True if all weights are on this rank; otherwise graphs gather them, and all ranks run the same graphs "

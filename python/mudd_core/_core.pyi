@@ -255,7 +255,7 @@ class ParamStore:
         ...
     def owner_sizes(self, owners: int, whole: collections.abc.Sequence[str]) -> list[int]:
         """
-        Return the elements of each owner after `cut`, without those of sharded experts.
+        Return the number of elements of each owner after `cut`, without sharded experts.
         """
     def pack_at_use(self) -> None:
         """

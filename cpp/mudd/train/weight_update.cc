@@ -85,8 +85,8 @@ bool WeightUpdate::is_factored(int i) {
   return group_of(i).optimizer->factored() && store.parameters().at(i).shape.size() > 1;
 }
 
-// Allocate a plane for each moment, for the parts of trained parameters that are updated here with it. Those of
-// the second moment's factors exist only if a parameter has some.
+// Allocate a plane for each moment, for the parts of trained parameters that are updated here with it. The
+// planes of the second moment's factors exist only if a parameter has some.
 void WeightUpdate::book_moments(const GradientSync& sync) {
   ParamStore& store = executor_.store();
   struct Wanted {

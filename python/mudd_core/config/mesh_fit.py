@@ -97,7 +97,7 @@ def mesh_faults(config: Sections) -> list[str]:
 
 
 def _wire_faults(mesh: MeshConfig) -> list[str]:
-    """Return the faults of gradients in bf16: only a step that sends each gradient once has bits of its own config."""
+    """Return the faults of gradients in bf16, which must be sent once a step so that its bits depend on the config alone."""
     if mesh.wire == "fp32":
         return []
     faults = list[str]()

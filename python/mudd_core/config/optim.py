@@ -185,7 +185,7 @@ class OptimConfig:
 
     @property
     def moment_bytes(self) -> int:
-        """The bytes of a matrix element's moments in adamw, without those of rows and columns."""
+        """The bytes of a matrix element's moments in adamw, without the row and column moments."""
         second = 0 if self.second_moment == "factored" else _BYTES[self.second_moment_dtype]
         return _BYTES[self.moment_dtype] + second
 

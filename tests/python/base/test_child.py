@@ -98,7 +98,7 @@ sys.exit(child.code() + terminal.code())
 
 def test_descriptors_above_1024_are_waited_for(script: Path) -> None:
     if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 1200:
-        pytest.skip("no process may have so many descriptors here")
+        pytest.skip("the limit of descriptors is too low here")
     command = [sys.executable, "-c", MANY, str(HELPERS), str(script)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100)
     assert done.returncode == 3, done.stderr

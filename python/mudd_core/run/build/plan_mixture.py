@@ -73,7 +73,7 @@ class PlannedMixture:
         return found
 
     def _counts(self) -> list[int]:
-        """Return the sequences of each source; of a run of unknown length those of its first 1,000 updates."""
+        """Return the sequences of each source in the run, or in its first 1,000 updates if its length is unknown."""
         steps = 1000 if self.steps is None else self.steps
         return self._schedule.counts(steps * self._config.train.batch_size)
 
