@@ -97,7 +97,7 @@ def mesh_faults(config: Sections) -> list[str]:
 
 
 def _wire_faults(mesh: MeshConfig) -> list[str]:
-    """Return the faults of gradients in bf16, which must be sent once a step so that its bits depend on the config alone."""
+    """Return the faults of gradients in bf16, which must be sent once a step for bits of the config alone."""
     if mesh.wire == "fp32":
         return []
     faults = list[str]()
