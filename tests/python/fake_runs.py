@@ -15,8 +15,9 @@ TIMES = ("seconds", "tokens_per_second", "peak_share", "phases", "hidden", "load
 
 
 def config_of(*words: str) -> Config:
+    steps = [] if any(word.startswith("train.epochs=") for word in words) else ["train.steps=20"]
     base = [
-        "train.steps=20",
+        *steps,
         "train.save_every=5",
         "train.eval_every=8",
         "train.log_every=2",

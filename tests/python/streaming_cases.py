@@ -57,7 +57,9 @@ def make_small(change: Callable[[object, str, int], None]) -> None:
 
 
 def config_of(kind: str, texts: Path, cache: str, *words: str) -> Config:
+    steps = [] if any(word.startswith("train.epochs=") for word in words) else ["train.steps=6"]
     base = [
+        *steps,
         f"data.pipeline={kind}",
         f"data.path={texts}/*.jsonl",
         f"data.cache_dir={texts.parent}/{cache}",
@@ -67,7 +69,6 @@ def config_of(kind: str, texts: Path, cache: str, *words: str) -> Config:
         "model.n_layer=1",
         "model.n_head=2",
         "model.d_ff=32",
-        "train.steps=6",
         f"train.batch_size={BATCH}",
         f"train.seq_len={LENGTH}",
         "train.eval_every=6",

@@ -105,10 +105,10 @@ def _text(words: Sequence[str]) -> str | None:
 
 def _code_asked(words: Sequence[str]) -> str | None:
     """Return the value of --explain-error, empty if it has none; None without this option."""
+    end = len(main_help.CODE)
     for at, word in enumerate(words):
-        option, equals, value = word.partition("=")
-        if option.replace("_", "-") == main_help.CODE:
-            return value if equals else "".join(words[at + 1 : at + 2])
+        if word[:end].replace("_", "-") == main_help.CODE and word[end : end + 1] in ("", "="):
+            return word[end + 1 :] if word[end:] else "".join(words[at + 1 : at + 2])
     return None
 
 

@@ -21,6 +21,7 @@ from typing import get_args
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.surroundings import typed_program
+from mudd_core.config.arguments import argument
 from mudd_core.config.data import DocumentRule
 from mudd_core.config.tool_arguments import ToolArguments, fraction, whole_number
 from mudd_core.tools.convert.items import TARGETS
@@ -66,10 +67,11 @@ class Asked:
         """The same command with jsonl as the target."""
         rest = list(self.typed)
         for at, word in enumerate(self.typed):
-            option, equals, value = word.partition("=")
-            if option in ("--to", "--output_path"):
-                file = _free(Path(value if equals else self.typed[at + 1]))
-                rest[at : at + 1 + (not equals)] = [f"--to={file}"]
+            given = argument(word)
+            if given.option in ("--to", "--output_path"):
+                follows = given.value is None
+                file = _free(Path(self.typed[at + 1] if given.value is None else given.value))
+                rest[at : at + 1 + follows] = [f"--to={file}"]
         return shlex.join([*typed_program(), "data", "convert", *rest])
 
 
@@ -125,7 +127,7 @@ def _check_target(asked: Asked, is_folder: bool) -> None:
             f"{PLACE}: expected a file that ends in {names}, or a folder, got {asked.target.name!r}; for a folder of "
             "this name add / to it"
         )
-    given = {word.partition("=")[0] for word in asked.typed}
+    given = {argument(word).option for word in asked.typed}
     others = [name for name in (_OF_FOLDERS if asked.to_file else _OF_FILES) if name in given]
     if others:
         what = "one file" if asked.to_file else "a folder"
