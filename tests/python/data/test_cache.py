@@ -18,7 +18,7 @@ from mudd_core import _core, _h5
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.data import Batcher, TokenCache, open_cache, prepare, synthetic
 from mudd_core.data.documents import plain_text
-from mudd_core.data.sources import corpus
+from mudd_core.data.sources import corpus, listing
 from mudd_core.data.sources.listing import list_files
 from text_settings import Settings, age, quiet, watched_opens
 
@@ -224,3 +224,15 @@ def test_a_cache_inside_the_text_is_not_text(tmp_path: Path) -> None:
     synthetic.write_folder(tmp_path / "text", 40, 600)
     settings = Settings(str(tmp_path / "text"), str(tmp_path / "text" / "runs" / "cache"))
     assert prepare(settings, progress=quiet) == prepare(settings, progress=quiet)
+
+
+def test_files_of_one_folder_have_separate_notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "SETTLE_SECONDS", 0.0)
+    for name in ("one.txt", "two.txt"):
+        (tmp_path / name).write_text("".join(f"line {i} of {name}\n\n" for i in range(400)))
+    both = [Settings(str(tmp_path / name), str(tmp_path / "cache"), "bytes") for name in ("one.txt", "two.txt")]
+    for settings in both:
+        prepare(settings, progress=quiet)
+    monkeypatch.setattr(plain_text, "scan_listing", lambda *_: pytest.fail("the text is read again"))
+    for settings in both:
+        prepare(settings, progress=quiet)
