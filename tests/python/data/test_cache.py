@@ -230,7 +230,9 @@ def test_files_of_one_folder_have_separate_notes(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(listing, "SETTLE_SECONDS", 0.0)
     for name in ("one.txt", "two.txt"):
         (tmp_path / name).write_text("".join(f"line {i} of {name}\n\n" for i in range(400)))
-    both = [Settings(str(tmp_path / name), str(tmp_path / "cache"), "bytes") for name in ("one.txt", "two.txt")]
+    both = [
+        Settings(str(tmp_path / name), str(tmp_path / "cache"), "bytes") for name in ("one.txt", "two.txt")
+    ]
     for settings in both:
         prepare(settings, progress=quiet)
     monkeypatch.setattr(plain_text, "scan_listing", lambda *_: pytest.fail("the text is read again"))

@@ -55,7 +55,9 @@ class Listing:
     @property
     def source(self) -> str:
         """The name of the source: a newer listing of a source replaces the older one in the index."""
-        return f"{self.kind}:{self.root / os.fsdecode(self.files[0].name) if self.kind == 'file' else self.root}"
+        return (
+            f"{self.kind}:{self.root / os.fsdecode(self.files[0].name) if self.kind == 'file' else self.root}"
+        )
 
     def digest(self) -> str:
         """Return SHA-256 over everything that may reveal a change of the corpus."""

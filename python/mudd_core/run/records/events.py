@@ -129,8 +129,8 @@ class Validation:
     batch_loss, batch_accuracy: means over batches of the batch means; these are not logged. val_teacher_kl: mean
     divergence from the teacher of loss.teacher, in nats. val_teacher_agreement: fraction of targets at which both have
     the same likeliest token. val_loss_average: val_loss with the averaged weights of train.average. by_source: the
-    loss of each source of a mixture, whose means with the weights of data.mix are val_loss, val_bits_per_byte and
-    val_accuracy.
+    loss of each source of a mixture. val_loss and val_accuracy are their means with the weights of data.mix;
+    val_bits_per_byte is the weighted bits divided by the weighted bytes.
     """
 
     step: int
