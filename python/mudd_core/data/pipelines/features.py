@@ -190,10 +190,8 @@ def _build(
         for split, chosen in (("train", found.train), ("valid", found.valid)):
             target = folder / f"{split}.npy"
             _keep(chosen, found.format, vocab_size, target, how, bad)
-            digest = hashlib.sha256()
             with target.open("rb") as kept:
-                while block := kept.read(1 << 20):
-                    digest.update(block)
+                digest = hashlib.file_digest(kept, "sha256")
             if split == "valid" and (note := dropped_note(bad.count, bad.first)):
                 (folder / _DROPPED).write_text(note + "\n", encoding="utf-8")
             target.with_suffix(".sha256").write_text(digest.hexdigest() + "\n")

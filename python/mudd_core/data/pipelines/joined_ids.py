@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mudd_core.base.errors import SaveError, write_reason
-from mudd_core.base.regular_files import open_binary, read_text, write_text
+from mudd_core.base.regular_files import read_text, write_text
 from mudd_core.data.formats import Format
 from mudd_core.data.formats.format import ids_of, require_ids
 from mudd_core.data.progress import UNKNOWN, ConsoleProgress, end_on_request
@@ -20,7 +20,6 @@ from mudd_core.data.rows import Preparation
 from mudd_core.data.sources.corpus import Progress
 
 FOLDER = "joined-ids"
-_BLOCK = 1 << 20
 _REPORT = 1000  # records between two reports of the progress
 
 
@@ -64,11 +63,9 @@ def _is_whole(target: Path) -> bool:
     """Return whether a joined file exists and matches its SHA-256."""
     if not (target.is_file() and _seal_of(target).is_file()):
         return False
-    found = hashlib.sha256()
-    with open_binary(target) as file:
-        while block := file.read(_BLOCK):
-            found.update(block)
-    return read_text(_seal_of(target)).strip() == found.hexdigest()
+    with target.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    return read_text(_seal_of(target)).strip() == found
 
 
 def _write(path: Path, one: Format, column: str, vocab_size: int, target: Path, progress: Progress) -> None:

@@ -64,14 +64,6 @@ class Stored:
         return np.frombuffer(data, self.dtype)
 
 
-class _KeptFile(BoundedFile):
-    """A file that is closed when its last array is freed."""
-
-    def __del__(self) -> None:
-        if getattr(self, "_file", -1) >= 0:  # the file was opened
-            self.close()
-
-
 def write(path: Path, arrays: Iterable[Array], count: int) -> None:
     """Write `count` arrays by rename, with only one in memory at a time; raise OSError if the disk rejects it."""
     temporary = path.with_name(f".{path.name}")
@@ -104,8 +96,7 @@ def opened(path: Path, count: int) -> list[Stored] | None:
     """Return the arrays of a file; None if it does not exist or is damaged."""
     if not path.is_file():
         return None
-    file = _KeptFile(path)
-    return _arrays(file, count)
+    return _arrays(BoundedFile(path), count)
 
 
 def _arrays(file: BoundedFile, count: int) -> list[Stored] | None:

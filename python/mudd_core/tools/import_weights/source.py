@@ -59,7 +59,7 @@ def _require_model(typed: str, source: Path, place: str) -> None:
 
 def _require_settings(source: Path, place: str) -> None:
     """Raise UserError for a folder without config.json, with the folder that has it or the command that fetches it."""
-    # the folder of Mistral's own program has a message of its own
+    # the folder of Mistral's program is refused later, with its own message
     if any((source / name).exists() for name in (SETTINGS, "params.json")):
         return
     other = other_folder(source)  # of the hub's cache
