@@ -34,12 +34,22 @@ def files_of(folder: Path, *names: str) -> list[str]:
 
 def mix_config(folder: Path, *words: str, mix: str = "web:0.7,code:0.2,own:0.1") -> Config:
     """Return the config of a small run on a mixture of all sources."""
-    return config_of(folder, f"data.mix={mix}", *files_of(folder), *words)
+    return config_of(folder, *mix_words(folder, *words, mix=mix))
+
+
+def mix_words(folder: Path, *words: str, mix: str = "web:0.7,code:0.2,own:0.1") -> list[str]:
+    """Return the arguments of a mixture of all sources."""
+    return [f"data.mix={mix}", *files_of(folder), *words]
 
 
 def config_of(folder: Path, *words: str) -> Config:
     """Return the config of a small run."""
-    base = [
+    return load_config("tiny.py", words_of(folder, *words))
+
+
+def words_of(folder: Path, *words: str) -> list[str]:
+    """Return the arguments of a small run after `--config=tiny.py`."""
+    return [
         f"data.cache_dir={folder}/cache",
         "data.tokenizer=bytes",
         "model.vocab_size=257",
@@ -55,8 +65,8 @@ def config_of(folder: Path, *words: str) -> Config:
         "train.threads=1",
         "train.seed=7",
         "eval.max_batches=2",
+        *words,
     ]
-    return load_config("tiny.py", [*base, *words])
 
 
 def rows_of(config: Config, split: Any = "train", shape: RowShape = SHAPE) -> Rows:

@@ -6,33 +6,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from mudd_core.base.errors import FormatError, UserError
-from mudd_core.base.storage import is_url
+from mudd_core.base.errors import UserError
 from mudd_core.base.units import size_text
 from mudd_core.config import Config
 from mudd_core.config.data import DataConfig
-from mudd_core.config.mix_sources import source_config, source_names
-from mudd_core.config.pipelines import spec_of
 from mudd_core.data.batcher import Batcher
-from mudd_core.data.cache.folder import is_current, saved_cache
-from mudd_core.data.cache.token_cache import fingerprint_of, open_cache
-from mudd_core.data.documents.plain_text import PlainText, text_cache
+from mudd_core.data.cache.folder import saved_cache
+from mudd_core.data.documents.plain_text import text_cache
 from mudd_core.data.documents.round_trip import loss_note
 from mudd_core.data.documents.source import Frame
 from mudd_core.data.pipelines.document_data import DocumentData, documents_of
 from mudd_core.data.rows import Pipeline, Preparation, RowShape
-from mudd_core.data.sources.access import Access, cache_root, local_root
-from mudd_core.data.sources.boundaries import rule_named
+from mudd_core.data.sources.access import Access, local_root
 from mudd_core.data.sources.corpus import Split
 from mudd_core.data.sources.listing import NoFilesError
 from mudd_core.data.sources.selection import holds_records
 from mudd_core.data.sources.splits import chosen_files
-from mudd_core.data.tokenizers.source import find_tokenizer
 from mudd_core.data.tokenizers.special_tokens import END_OF_TEXT
-
-_TEXT_BYTES_A_TOKEN = 3  # bytes of text per BPE token, a low estimate
-# Memory in bytes of the processes of a build, measured with 10 MB and 100 MB of Python sources.
-_ENCODING_BYTES, _TRAINING_BYTES, _TRAINING_BYTES_A_BYTE = 100 << 20, 68 << 20, 2.5
 
 
 @dataclass(frozen=True)
@@ -104,20 +94,6 @@ def prepare(config: Config, how: Preparation) -> TextData:
     return TextData(config, text_cache(config.data, how, Access.of(config)))
 
 
-@dataclass(frozen=True)
-class CacheToBuild:
-    """Size estimates for the token cache that a start would build from plain text; 0 if a start builds none.
-
-    size: bytes of the cache. memory: bytes of the child processes that train the tokenizer and encode the text.
-    tokens: of the training text, counted if the cache exists; 0 if unknown.
-    """
-
-    size: int
-    root: Path
-    memory: int = 0
-    tokens: int = 0
-
-
 def _reads_records(settings: DataConfig, *, resumed: bool) -> bool:
     """Return in_records(); False for a run of an earlier version that read a folder of records and prose as text."""
     try:
@@ -126,51 +102,6 @@ def _reads_records(settings: DataConfig, *, resumed: bool) -> bool:
         if resumed:
             return False
         raise
-
-
-def cache_to_build(config: Config) -> CacheToBuild:
-    """Estimate the token cache that a start would build from plain text, without reading text.
-
-    For a mixture, estimate the caches of all sources together.
-    """
-    if sources := source_names(config):
-        found = [cache_to_build(source_config(config, name)) for name in sources]
-        known = all(one.tokens for one in found)
-        return CacheToBuild(
-            sum(one.size for one in found),
-            cache_root(config),
-            sum(one.memory for one in found),
-            sum(one.tokens for one in found) if known else 0,
-        )
-    root, settings = cache_root(config), config.data
-    known = spec_of(settings.pipeline).plain_text and not settings.dataset and not is_url(settings.path)
-    if not known or is_url(settings.tokenizer):
-        return CacheToBuild(0, root)
-    try:
-        if in_records(settings):
-            return CacheToBuild(0, root)
-        tokenizer = find_tokenizer(settings.tokenizer, settings.vocab_size, Access.of(config))
-        text = PlainText(settings.path, root, rule_named(settings.document))
-    except (OSError, UserError):  # the start reports the error in the text
-        return CacheToBuild(0, root)
-    digest = text.digest()
-    names = [] if digest is None else [fingerprint_of(digest, form.identity) for form in tokenizer.forms()]
-    if name := next((name for name in names if is_current(root / name)), ""):
-        return CacheToBuild(0, root, tokens=_counted(root / name))
-    size = sum(file.size for file in text.listing.files)
-    tokens = size if tokenizer.kind == "bytes" else size // _TEXT_BYTES_A_TOKEN
-    memory = 0 if tokenizer.kind == "bytes" else _ENCODING_BYTES
-    if tokenizer.kind == "bpe":
-        memory = max(memory, _TRAINING_BYTES + int(_TRAINING_BYTES_A_BYTE * size))
-    return CacheToBuild(tokens * (2 if settings.vocab_size <= 65536 else 4), root, memory, tokens)
-
-
-def _counted(folder: Path) -> int:
-    """Return the tokens of the training text in a cache; 0 if it is damaged, which a start reports."""
-    try:
-        return open_cache(folder).n_train_tokens
-    except (FormatError, OSError):
-        return 0
 
 
 def in_records(settings: DataConfig) -> bool:

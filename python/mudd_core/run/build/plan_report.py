@@ -12,7 +12,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.surroundings import notes_stream
 from mudd_core.base.units import bytes_text, flops_text
 from mudd_core.config import Config, MeshConfig
-from mudd_core.data.pipelines.text import CacheToBuild, cache_to_build
+from mudd_core.data.pipelines.cache_plan import CacheToBuild, cache_to_build
 from mudd_core.engine import memory
 from mudd_core.engine.flops import matrix_weights, peak_flops
 from mudd_core.engine.frozen import stored_note, trained_note
@@ -112,14 +112,16 @@ def planned(
     checkpoints = Checkpoints(folder)
     if not checkpoints.steps():
         config = with_source_tokenizer(config, None)[0]
-    shape = resolved_model(config, expected_vocabulary(config))
+    build = cache_to_build(config)
+    # a trained vocabulary may be smaller than data.vocab_size
+    shape = resolved_model(config, build.vocab_size or expected_vocabulary(config))
     plan = MemoryPlan.of(shape, config, place, checkpoints)
     whole = dataclasses.replace(config, mesh=MeshConfig())  # a checkpoint contains the parts of all ranks
     model, engine, report = plan_model(shape, whole, only=True, stored=plan.stored)
     own = plan.with_save_buffer(report) if place.world == 1 else plan.bytes()
     flops = engine.flops_per_token(counted)
     tokens, saved = train.batch_size * train.seq_len, plan.checkpoint_bytes(report, ALONE)
-    steps, build = planned_steps(config, folder), cache_to_build(config)
+    steps = planned_steps(config, folder)
     mixture = _mixture(config, steps)
     if mixture is not None:
         steps = mixture.steps

@@ -7,20 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mudd_core.base.storage import is_url
 from mudd_core.config import Config
-from mudd_core.config.data import DataConfig
 from mudd_core.config.mix_sources import source_config, source_names
 from mudd_core.config.pipelines import spec_of
+from mudd_core.data.pipelines.cache_plan import source_cache
 from mudd_core.data.pipelines.mixture.ends import Sized
 from mudd_core.data.pipelines.mixture.names import naming
-from mudd_core.data.pipelines.mixture.tokenizer import TRAINED, shared_tokenizer
-from mudd_core.data.pipelines.text import cache_to_build
+from mudd_core.data.pipelines.mixture.tokenizer import NoCacheError, is_here, trained_config, without_build
 from mudd_core.data.rows import Preparation, PrepareOne, RowShape
-
-
-class _NoCacheError(Exception):
-    """The signal that a start would read text for a new cache."""
 
 
 @dataclass(frozen=True)
@@ -40,46 +34,24 @@ def sizes_before_start(config: Config, shape: RowShape, prepare_one: PrepareOne)
 
     Raise UserError if a source cannot be read, as a start does.
     """
-    names, how = source_names(config), Preparation(None, lambda *_: None, _refuse)
-    shared: Config | None = config
-    if config.data.tokenizer == TRAINED:
-        shared = _with_tokenizer(config, names, how)
+    names, how, trained = source_names(config), without_build(), trained_config(config)
     found: list[Sized | None] = []
     for name in names:
         with naming(name):
             counted = (
-                None if shared is None else _counted(source_config(shared, name), shape, how, prepare_one)
+                None if trained is None else _counted(source_config(trained, name), shape, how, prepare_one)
             )
-        found.append(counted or _estimated(cache_to_build(source_config(config, name)).tokens, shape))
+        found.append(counted or _estimated(source_cache(config, trained, name).tokens, shape))
     return found
-
-
-def _refuse() -> None:
-    raise _NoCacheError
-
-
-def _is_here(data: DataConfig) -> bool:
-    """Return whether a source needs no network."""
-    return not data.dataset and not any(map(is_url, (data.path, data.eval_path, data.tokenizer)))
-
-
-def _with_tokenizer(config: Config, names: tuple[str, ...], how: Preparation) -> Config | None:
-    """Return the config with the tokenizer of all sources; None if it is not trained yet."""
-    if not all(_is_here(source_config(config, name).data) for name in names):
-        return None
-    try:
-        return shared_tokenizer(config, names, how, {})
-    except _NoCacheError:
-        return None
 
 
 def _counted(config: Config, shape: RowShape, how: Preparation, prepare_one: PrepareOne) -> Sized | None:
     """Return the sequences of a source; None if a start would read or fetch its text."""
-    if not _is_here(config.data):
+    if not is_here(config.data):
         return None
     try:
         data = prepare_one(config, how)
-    except _NoCacheError:
+    except NoCacheError:
         return None
     # its sequences would be computed for all passes, and kept in files
     if spec_of(config.data.pipeline).mixes_epochs:

@@ -13,9 +13,11 @@ from pathlib import Path
 
 from mudd_core import _core
 from mudd_core.base.errors import SaveError
+from mudd_core.base.storage import is_url
 from mudd_core.config import Config
+from mudd_core.config.data import DataConfig
 from mudd_core.config.fields import replace_path
-from mudd_core.config.mix_sources import source_config
+from mudd_core.config.mix_sources import source_config, source_names
 from mudd_core.config.pipelines import spec_of
 from mudd_core.data.cache.folder import is_current, locked
 from mudd_core.data.documents.plain_text import PlainText
@@ -33,6 +35,40 @@ from mudd_core.data.tokenizers.bpe_training import PHASE, train_bpe
 from mudd_core.data.tokenizers.source import TokenizerSource
 
 TRAINED = "bpe"
+
+
+class NoCacheError(Exception):
+    """The signal that a start would read text for a new cache."""
+
+
+def without_build() -> Preparation:
+    """Return a preparation that prints nothing and raises NoCacheError instead of building a cache."""
+
+    def refuse() -> None:
+        raise NoCacheError
+
+    return Preparation(None, lambda *_: None, refuse)
+
+
+def is_here(data: DataConfig) -> bool:
+    """Return whether a source needs no network."""
+    return not data.dataset and not any(map(is_url, (data.path, data.eval_path, data.tokenizer)))
+
+
+def trained_config(config: Config) -> Config | None:
+    """Return the config of a mixture with the tokenizer of all sources; None if a start would train or fetch it.
+
+    A config that names another tokenizer is unchanged. Raise UserError if a source cannot be read.
+    """
+    names = source_names(config)
+    if not names or config.data.tokenizer != TRAINED:
+        return config
+    if not all(is_here(source_config(config, name).data) for name in names):
+        return None
+    try:
+        return shared_tokenizer(config, names, without_build(), {})
+    except NoCacheError:
+        return None
 
 
 def shared_tokenizer(
