@@ -8,11 +8,22 @@ from pathlib import Path
 import pytest
 
 import mudd_core as mc
-from launched import called
-from mixture_cases import BATCH, LENGTH, files_of, mix_config, rows_of, write_sources
+from launched import called, launched
+from mixture_cases import (
+    BATCH,
+    LENGTH,
+    config_of,
+    files_of,
+    mix_config,
+    mix_words,
+    rows_of,
+    words_of,
+    write_sources,
+)
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config
 from mudd_core.data.pipelines import RowShape, prepare, sizes_before_start
+from mudd_core.data.pipelines.cache_plan import cache_to_build
 from mudd_core.data.pipelines.mixture.rows import MixedRows
 from mudd_core.data.sources.listing import Listing
 from mudd_core.run.build.rows import row_shape
@@ -53,6 +64,30 @@ def test_a_plan_writes_nothing_and_estimates_then_counts_the_passes(folder: Path
         of = rows.of[rows.names.index(name)]
         wanted = [name, f"{count / (40 * BATCH):.2%}", f"{passes:,.2f}", "passes", "over"]
         assert after[name] == [*wanted, f"{of.rows * LENGTH:,}", "tokens"]
+
+
+def test_a_plan_after_a_start_builds_no_cache_and_has_the_trained_vocabulary(folder: Path) -> None:
+    settings = ["data.tokenizer=bpe", "data.vocab_size=3000", "model.vocab_size=0"]
+    alone, mixed = [*settings, f"data.path={folder / 'web'}"], mix_words(folder, *settings)
+    prepare(
+        config_of(folder, *alone), progress=quiet
+    )  # the mixture has another tokenizer, so it needs another cache
+    before = text_of(config_of(folder, *mixed), folder)
+    assert "for the token cache, to be built in" in before and "vocabulary 3,000\n" in before
+    for words in (alone, mixed):
+        size = prepare(config_of(folder, *words), progress=quiet).vocab_size
+        assert size < 3000
+        done = launched(folder, "--config=tiny.py", *words_of(folder, *words), "--workdir=run", "--plan")
+        assert done.returncode == 0, done.stderr
+        assert "token cache" not in done.stdout and f"vocabulary {size:,}\n" in done.stdout
+
+
+def test_the_memory_of_a_first_start_is_that_of_one_child_process(folder: Path) -> None:
+    settings = ("data.tokenizer=bpe", "data.vocab_size=300")
+    one = cache_to_build(config_of(folder, *settings, f"data.path={folder / 'web'}"))
+    three = cache_to_build(mix_config(folder, *settings))
+    # the sources are encoded one after the other
+    assert 0 < one.memory == three.memory and three.text > one.text
 
 
 def test_the_sizes_of_a_source_that_needs_its_text_are_unknown(folder: Path) -> None:
@@ -96,6 +131,33 @@ def test_a_source_that_is_read_often_is_warned_of_by_name(folder: Path) -> None:
     )
     some = config.replace("data.sources.own.epochs", 1000)
     assert "of the source own, which" not in " ".join(text_of(some, folder).split())
+
+
+def test_a_source_that_is_read_after_its_own_end_is_warned_of(folder: Path) -> None:
+    words = ["data.mix_until=all", "train.steps=4000", "data.mix_phases=", "data.sources.web.epochs=1"]
+    config = mix_config(folder, *words, mix="web:0.9,own:0.1")
+    said = (
+        "[data.sources.web.epochs] the source web ends after 1 pass, and data.mix_until=all repeats it until"
+    )
+    assert f"WARNING: {said} the others have ended, about " in " ".join(text_of(config, folder).split())
+    data, plan = prepare(config, progress=quiet), mc.plan(config, folder / "run")
+    assert plan.steps is not None and f"WARNING: {said}" in " ".join(plan.text.split())
+    found = of_text(config.replace("train.steps", plan.steps), data)
+    assert len(found) == 1 and found[0].startswith(said)
+    for other in (
+        config.replace("data.sources.web.epochs", 500),
+        config.replace("data.mix_until", "first"),
+    ):
+        assert ".epochs] the source" not in " ".join(text_of(other, folder).split())
+
+
+def test_an_estimated_source_that_ends_before_train_steps_is_warned_of(folder: Path) -> None:
+    config = mix_config(folder, "train.steps=4000", "data.sources.own.epochs=2")
+    text = " ".join(text_of(config, folder).split())
+    assert (
+        "[data.sources.own.epochs] the source own ends after 2 passes, and train.steps=4000 reads it about"
+        in text
+    )
 
 
 def test_sources_and_phases_that_no_update_reads_are_warned_of(folder: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from mudd_core import _core
 from mudd_core.base.show.tables import text_table
@@ -17,6 +19,25 @@ from mudd_core.run.build.start_warnings import many_passes, of_mixture
 
 _MOST = 12  # sources in a plan, those with the most passes
 _UNKNOWN = "only the start of the run knows its tokens"
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """A source in a planned run.
+
+    count: its sequences in the run. rows: the sequences of one pass, 0 if unknown. about: "about " if they are
+    estimated.
+    """
+
+    name: str
+    count: int
+    rows: float
+    about: str
+
+    @property
+    def passes(self) -> float:
+        """The passes over the source; 0 if unknown."""
+        return self.count / self.rows if self.rows else 0.0
 
 
 class PlannedMixture:
@@ -51,10 +72,10 @@ class PlannedMixture:
 
     def lines(self) -> list[str]:
         """Return the lines of the plan about the sources, the end of the run, and sources that are read often."""
-        found = self._rows()
-        found.sort(key=lambda row: -row[0])
-        shown = sorted(found[:_MOST], key=lambda row: row[1])
-        table = text_table([row[2] for row in shown], left=(0, 2))
+        found = self._readings()
+        # the sources with the most passes, in the order of data.mix
+        most = sorted(found, key=lambda one: -one.passes)[:_MOST]
+        table = text_table([self._row(one) for one in found if one in most], left=(0, 2))
         lines = [f"{'  sources' if not at else '':<16}{line}" for at, line in enumerate(table)]
         if len(found) > _MOST:
             lines.append(f"{'':<16}and {len(found) - _MOST} more with fewer passes")
@@ -62,35 +83,35 @@ class PlannedMixture:
 
     def warnings(self) -> list[str]:
         """Return the warnings about the sources: the ones of a start, and sources that are read many times."""
-        found = of_mixture(self._config)
-        for name, count, size in zip(self._names, self._counts(), self._sizes, strict=True):
-            if size is not None and self.steps is not None:
-                length = self._config.train.seq_len
-                about = "about " if isinstance(size, Estimated) else ""
-                found += many_passes(
-                    self._config, name, count * length, length * size.rows // passes_of(size), about
-                )
+        found, length = of_mixture(self._config), self._config.train.seq_len
+        for one in self._readings() if self.steps is not None else ():
+            there = math.ceil(one.rows * length)
+            found += many_passes(self._config, one.name, one.count * length, there, one.about)
         return found
 
-    def _counts(self) -> list[int]:
-        """Return the sequences of each source in the run, or in its first 1,000 updates if its length is unknown."""
+    def _readings(self) -> list[_Reading]:
+        """Return the sources of the run, or of its first 1,000 updates if its length is unknown."""
         steps = 1000 if self.steps is None else self.steps
-        return self._schedule.counts(steps * self._config.train.batch_size)
+        counts = self._schedule.counts(steps * self._config.train.batch_size)
+        return [
+            _Reading(
+                name,
+                count,
+                size.rows / passes_of(size) if size is not None else 0.0,
+                "about " if isinstance(size, Estimated) else "",
+            )
+            for name, count, size in zip(self._names, counts, self._sizes, strict=True)
+        ]
 
-    def _rows(self) -> list[tuple[float, int, list[str]]]:
-        """Return for each source: its passes, its index, and the cells of its line."""
-        counts, length = self._counts(), self._config.train.seq_len
-        found: list[tuple[float, int, list[str]]] = []
-        for at, (name, count, size) in enumerate(zip(self._names, counts, self._sizes, strict=True)):
-            passes, text = 0.0, _UNKNOWN
-            if size is not None:
-                rows = size.rows / passes_of(size)
-                passes, about = count / rows, "about " if isinstance(size, Estimated) else ""
-                text = f"{about}{int(rows * length):,} tokens"
-                if self.steps is not None:
-                    text = f"{about}{passes:,.2f} passes over {text}"
-            found.append((passes, at, [name, f"{count / max(1, sum(counts)):.2%}", text]))
-        return found
+    def _row(self, one: _Reading) -> list[str]:
+        """Return the cells of the line about a source: name, share and passes."""
+        config, text = self._config, _UNKNOWN
+        if one.rows:
+            text = f"{one.about}{int(one.rows * config.train.seq_len):,} tokens"
+            if self.steps is not None:
+                text = f"{one.about}{one.passes:,.2f} passes over {text}"
+        total = (1000 if self.steps is None else self.steps) * config.train.batch_size
+        return [one.name, f"{one.count / max(1, total):.2%}", text]
 
     def _ending(self) -> Iterator[str]:
         """Yield the line about a run that its sources end early."""

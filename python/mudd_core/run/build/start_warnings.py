@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mudd_core.config import Config
-from mudd_core.config.mix import parse_phases, parse_sources
+from mudd_core.config.mix import SOURCES, parse_phases, parse_sources
 from mudd_core.config.mix_sources import source_config, source_names
 from mudd_core.engine.optimizer_groups import learning_rate
 from mudd_core.run.build.rows import row_shape
@@ -94,17 +94,31 @@ def many_epochs(config: Config, steps: int, there: int, about: str = "") -> list
 
 
 def many_passes(config: Config, source: str, read: int, there: int, about: str = "") -> list[str]:
-    """Return a warning if a run reads a source of a mixture more than MANY_EPOCHS times.
+    """Return a warning if a run reads a source of a mixture after its end, or more than MANY_EPOCHS times.
 
     read: the tokens that the run reads of it. there: its tokens, 0 if unknown. about: "about " if they are estimated.
     """
+    own, train, until = source_config(config, source).data.epochs, config.train, config.data.mix_until
     passes = read / there if there else 0.0
+    if own and read > own * there > 0:
+        what = f"{SOURCES}.{source}.epochs"
+        ended = f"[{what}] the source {source} ends after {own} pass{'es' * (own > 1)}, and "
+        if until == "all":  # the weights stay as they are until the last source has ended
+            return [
+                f"{ended}data.mix_until=all repeats it until the others have ended, {about}{passes:,.2f} passes in "
+                f"all; give {source} a smaller weight, or set data.mix_until=first"
+            ]
+        return [
+            f"{ended}train.steps={train.steps} reads it {about}{passes:,.2f} times, which a start refuses once it has "
+            f"counted the tokens; set {what}=0, fewer train.steps or data.mix_until=first"
+        ]
     # a number of passes that the user set is intended
-    if passes <= MANY_EPOCHS or config.train.epochs or source_config(config, source).data.epochs:
+    if passes <= max(MANY_EPOCHS, own, train.epochs):
         return []
+    shorter = "data.mix_until=first" if until == "all" else "fewer train.steps"
     return [
         f"[data.mix] the run reads {read:,} tokens of the source {source}, which has only {about}{there:,}, so it is "
-        f"read {about}{passes:,.1f} times; use more text, a smaller weight or fewer train.steps"
+        f"read {about}{passes:,.1f} times; use more text, a smaller weight or {shorter}"
     ]
 
 
