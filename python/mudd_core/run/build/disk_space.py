@@ -23,7 +23,7 @@ def checkpoint_bytes(report: Mapping[str, int], place: Place = ALONE) -> int:
 
 def refuse_full_disk(config: Config, checkpoints: Checkpoints | None, each: int) -> None:
     """Raise UserError if not even one checkpoint of `each` bytes can be saved."""
-    if checkpoints is None or not config.train.save:
+    if checkpoints is None or checkpoints.run.read_only or not config.train.save:
         return
     if checkpoints.newest() >= config.train.steps:  # the run has nothing more to save
         return
@@ -41,7 +41,7 @@ def shortage(config: Config, checkpoints: Checkpoints | None, each: int, cache: 
 
     each: the bytes of a checkpoint. cache: the bytes of a token cache that will be built on the same disk.
     """
-    if checkpoints is None or not config.train.save:
+    if checkpoints is None or checkpoints.run.read_only or not config.train.save:
         return ""
     count, there = most_at_once(config), checkpoints.bytes()
     more, have = max(count * each - there, each) + cache, checkpoints.free_bytes()

@@ -78,7 +78,7 @@ def _kept_or_computed(
     shape = resolved_model(config, text.vocab_size)
     with waiting("computing the log-probabilities of the reference", shown=shown):
         found = _computed(config, text, shape, source, folder)
-    if file is not None:
+    if file is not None and folder is not None and not folder.read_only:
         write_json(file, {**facts, _VALUES: found.tolist()})
     why = _why_again(kept, facts, folder)
     return found, f"computed {file} again, because it {why}" if why else ""

@@ -10,12 +10,15 @@ from mudd_core.config import Config
 from mudd_core.config.fields import replace_path
 from mudd_core.config.suggest import nearest
 from mudd_core.engine.argument_check import run_config, second_folder
+from mudd_core.run.loop.at_step import read_only_run
 from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.config_source import of_facts, require_registered
 from mudd_core.run.store.json_files import read_facts, read_saved_config
 from mudd_core.run.store.own_code import run_copies
+from mudd_core.run.store.read_store import ReadStore
 from mudd_core.run.store.run_folder import CHECKPOINTS, RunFolder
 from mudd_core.run.store.run_store import RunStore
+from mudd_core.run.store.saved_run import fetch_run
 
 
 def asked_run(
@@ -35,12 +38,33 @@ def asked_run(
         return _named(config), workdir
     if workdir is not None:
         raise second_folder("Trainer", path, str(workdir))
-    _require_registered(run)
-    run_copies(run)
-    found = read_saved_config(run)
+    found = _saved_config(run)
     if Checkpoints(run).newest() >= found.train.stop_at:
         found = replace_path(found, "train.stop_at", 0)  # the run has already stopped at that step
     return found, path
+
+
+def run_at_step(path: str | Path, at_step: int, *, trust_code: bool = False) -> tuple[Config, ReadStore]:
+    """Return the config of a run and its store, which only reads, for a Trainer at a step.
+
+    Raise UserError for a folder without a run, and for a step after its end.
+    """
+    run = RunFolder.named(str(path), argument="[Trainer] config", trusted=trust_code)
+    if run.url:
+        fetch_run(run)
+    if not run.has_identity:
+        raise UserError(
+            f"[Trainer] at_step: expected the folder of a run as config, got '{path}'; leave at_step out for a new "
+            f"run{nearest(str(path), _runs_in(Path(path).parent))}"
+        )
+    return read_only_run(_saved_config(run), run, at_step)
+
+
+def _saved_config(run: RunFolder) -> Config:
+    """Return the saved config of a run after its own code has run; raise UserError if that is not allowed."""
+    _require_registered(run)
+    run_copies(run)
+    return read_saved_config(run)
 
 
 def _named(name: str | Path) -> Config:

@@ -88,7 +88,7 @@ def open_run(
     busy = BusyNotes(alone=ranks.world == 1)
     screen = Screen(progress or Progress(quiet=True), config.train, waits=has_own_start(config), busy=busy)
     if ranks.first:
-        journal.add(screen, *(store.logs.listeners(config) if store is not None else ()))
+        journal.add(screen, *(store.listeners(config) if store is not None else ()))
     opened.callback(lambda: journal.closed())
     if warned:
         journal.warned(warned)
@@ -155,7 +155,7 @@ def lines_of_start(run: Session, changed: Sequence[Difference]) -> tuple[list[st
 
 def _style_listeners(run: Session, screen: Screen, facts: RunFacts) -> Iterator[Listener]:
     """Yield the listeners that log in the style of the run's config: a program's log, and the tracker."""
-    style, store = style_of(facts), run.store
+    style, store = style_of(facts), run.store if run.store and not run.store.folder.read_only else None
     if not has_own_start(run.config):
         yield StyleLog(style, screen, None if store is None else store.logs)
     if store is not None and tracker_mode(run.config.log) != "off":

@@ -27,10 +27,12 @@ from mudd_core.engine.bare_model import require_model
 from mudd_core.engine.optimizer_groups import learning_rate
 from mudd_core.run.build.assembly import assemble
 from mudd_core.run.loop import signals
-from mudd_core.run.loop.asked_run import asked_run
+from mudd_core.run.loop.asked_run import asked_run, run_at_step
+from mudd_core.run.loop.at_step import checked_step, train_to_step
 from mudd_core.run.loop.callback import Callback
 from mudd_core.run.loop.learning_watch import LearningWatch
 from mudd_core.run.loop.lost_source import LostSource, SourceLostError
+from mudd_core.run.loop.next_batch import NextBatch
 from mudd_core.run.loop.opening import Assemble, lines_of_start, open_run
 from mudd_core.run.loop.requests import Requests
 from mudd_core.run.loop.saves import Saves
@@ -47,6 +49,7 @@ from mudd_core.run.report.trace import Trace
 from mudd_core.run.store.longer import can_be_longer, in_python
 from mudd_core.run.store.metric_arrays import Metrics
 from mudd_core.run.store.metrics import rows_up_to
+from mudd_core.run.store.read_store import ReadStore
 from mudd_core.run.store.run_store import RunStore
 
 if TYPE_CHECKING:
@@ -57,7 +60,7 @@ if TYPE_CHECKING:
 _HIDDEN = "progress assemble fields"  # parameters for the command line
 
 
-class Trainer(Hinted):
+class Trainer(NextBatch, Hinted):
     """A trainer of one model: `t = mc.Trainer("tiny.py", "runs/x"); t.step(); t.fit(); t.validate(); t.model`.
 
     Use a Trainer and its model from one thread at a time.
@@ -69,6 +72,9 @@ class Trainer(Hinted):
     comm: the ranks of the run. Each rank has a Trainer, and all ranks must call the same methods; rank 0 writes and
     prints. callback: a function of this Trainer, which fit() calls after each step; see fit(). trust_code: as for
     mc.load_run.
+
+    at_step: open a saved run in memory after this many of its updates, with the run's bits: mc.Trainer("runs/x",
+    at_step=100).step() is update 101 again. The run may be finished, or still train; nothing in its folder changes.
     """
 
     _other_names = TRAINER
@@ -88,8 +94,14 @@ class Trainer(Hinted):
         assemble: Assemble = assemble,
         fields: Mapping[str, object] | None = None,
         trust_code: bool = False,
+        at_step: int | None = None,
     ) -> None:
-        (asked, workdir), ranks = asked_run(config, workdir, trust_code=trust_code), Ranks(comm)
+        ranks = Ranks(comm)
+        if at_step is None:
+            asked, workdir = asked_run(config, workdir, trust_code=trust_code)
+        else:
+            path, at_step = checked_step(at_step, config, workdir, model, ranks.world)
+            asked, workdir = run_at_step(path, at_step, trust_code=trust_code)
         if model is not None:
             require_model(model)
         if not isinstance(progress, Progress | None):
@@ -124,6 +136,7 @@ class Trainer(Hinted):
             if folder is not None and (step := self.step_done):
                 self._history.continues(lambda: rows_up_to(folder, step))
             run.journal.opened(lambda: lines_of_start(run, changed))
+            train_to_step(run, self._updates)
         except BaseException:
             self.close()
             raise
@@ -332,6 +345,8 @@ class Trainer(Hinted):
         Nothing is written without a work directory or with train.save=false.
         """
         self._require_open()
+        if isinstance(store := self._run.store, ReadStore):
+            store.require_writable()
         return self._saves.save()
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -24,7 +24,8 @@ class UpdateGuard:
     """The skips, spikes and rewinds of a run, and its position in the order of batches.
 
     anchor: the newest checkpoint that train.save_every requested. Checkpoints of a stop or of SIGUSR2 are not used, so
-    a stop changes no bit of a run that rewinds. spoilt: the engine's state has values that are not finite.
+    a stop changes no bit of a run that rewinds. spoilt: the engine's state has values that are not finite. known: all
+    rewinds of a saved run of which a Trainer in memory repeats the updates.
     """
 
     def __init__(self, train: TrainConfig) -> None:
@@ -34,12 +35,19 @@ class UpdateGuard:
         self.rewinds: list[Rewind] = []
         self.anchor: int | None = None
         self.spoilt = False
+        self.known: Sequence[Rewind] = ()
         self._losses: deque[float] = deque(maxlen=WINDOW)
         self._norms: deque[float] = deque(maxlen=WINDOW)
 
     def batch_index(self, step: int) -> int:
         """Return the index of the batch of update `step` (from 0), which skips batches that rewinds left out."""
         return step + sum(rewind.batches for rewind in self.rewinds)
+
+    def follow(self, step: int) -> None:
+        """Leave out the batches of the known rewinds to `step` or before; the updates that they undid are not made."""
+        made = max((n for n, rewind in enumerate(self.known, 1) if rewind.to_step <= step), default=0)
+        if made > len(self.rewinds):
+            self.rewinds, self.anchor = list(self.known[:made]), self.known[made - 1].to_step
 
     def refuse_spoilt(self) -> None:
         """Raise DivergedError if the engine's weights or moments are not finite."""

@@ -173,6 +173,7 @@ class Updates:
         run, state = self._run, self._run.state
         t = state.step_done
         state.guard.refuse_spoilt()
+        state.guard.follow(t)
         if run.store is not None:
             run.store.ended = False
         run.watch.phase("forward", t + 1)

@@ -14,6 +14,7 @@ from typing import Any
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.members import build
 from mudd_core.base.regular_files import open_binary, read_bytes
+from mudd_core.base.types import JsonObject
 from mudd_core.run.records.events import Sample, Validation
 from mudd_core.run.records.facts import WINDOW
 from mudd_core.run.store.run_folder import RunFolder
@@ -138,6 +139,23 @@ def last_event(folder: RunFolder) -> Row:
     except (OSError, ValueError, RecursionError):
         return {}
     return row if isinstance(row, dict) else {}
+
+
+def events_of(folder: RunFolder) -> list[JsonObject]:
+    """Return the events of events.jsonl. A truncated or damaged line is skipped, because no bit depends on it."""
+    try:
+        lines = read_bytes(folder.events_file, links=False).splitlines()
+    except OSError:
+        return []
+    found = []
+    for line in lines:
+        try:
+            event = json.loads(line, parse_int=_whole)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(event, dict) and isinstance(event.get("event"), str):
+            found.append(event)
+    return found
 
 
 def samples_of(folder: RunFolder) -> list[Sample]:

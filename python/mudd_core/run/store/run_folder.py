@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mudd_core.base.paths import IMPORTED, local
@@ -39,12 +39,14 @@ _ARGUMENT = "[arguments] --workdir"
 class RunFolder:
     """The work directory of a run. url: the URL that it is a copy of, without a final slash; otherwise empty.
 
-    trusted: the caller allows code in the folder to run (--trust-code, trust_code=True).
+    trusted: the caller allows code in the folder to run (--trust-code, trust_code=True). read_only: nothing in the
+    folder may change.
     """
 
     path: Path
     url: str = field(default="", compare=False)
     trusted: bool = field(default=False, compare=False)
+    read_only: bool = field(default=False, compare=False)
 
     @classmethod
     def named(
@@ -79,11 +81,11 @@ class RunFolder:
 
     def absolute(self) -> RunFolder:
         """Return the same folder with an absolute path; raise UserError for an impossible path."""
-        return RunFolder(local(self.path, "[workdir] path").absolute(), self.url, self.trusted)
+        return replace(self, path=local(self.path, "[workdir] path").absolute())
 
     def resolved(self) -> RunFolder:
         """Return the same folder with links resolved; raise OSError or RuntimeError for cyclic links."""
-        return RunFolder(self.path.resolve(), self.url, self.trusted)
+        return replace(self, path=self.path.resolve())
 
     @property
     def config_file(self) -> Path:

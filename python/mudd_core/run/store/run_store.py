@@ -16,6 +16,7 @@ from mudd_core.checkpoint import Checkpoint, StatePart
 from mudd_core.config import Config, Difference, OtherConfigError, from_dict, to_dict, with_bound_values
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.records.events import Summary
+from mudd_core.run.records.journal import Listener
 from mudd_core.run.store.checkpoints import Checkpoints, Retention
 from mudd_core.run.store.config_source import ConfigSource
 from mudd_core.run.store.folder_lock import FolderLock
@@ -54,11 +55,13 @@ class RunStore:
         self._comm = self._ranks.comm if self._ranks.world > 1 else None
         self.ended = False
         held: tuple[FolderLock | None, Mirror | None] = self._ranks.together(
-            lambda: opened(folder, self) if self._ranks.first else (None, None)
+            lambda: self._held(folder) if self._ranks.first else (None, None)
         )
         self._lock, self._mirror = held
         own = folder if self._lock is None else self._lock.folder
-        self.folder = self._ranks.shared(lambda: own, str, lambda path: RunFolder(Path(path), folder.url))
+        self.folder = self._ranks.shared(
+            lambda: own, str, lambda path: dataclasses.replace(folder, path=Path(path))
+        )
         self.config: Config | None = None
         self.source: ConfigSource | None = (
             None  # on rank 0: the source of the requested config, if it came from files
@@ -67,6 +70,10 @@ class RunStore:
         self._checkpoints = Checkpoints(self.folder)
         self.logs = Logs(self.folder)
         self.saves = StepSaves(self._ranks, self._checkpoints, self.logs, self._mirror, self.beat)
+
+    def _held(self, folder: RunFolder) -> tuple[FolderLock | None, Mirror | None]:
+        """Lock the work directory, and return the lock and the mirror of its URL."""
+        return opened(folder, self)
 
     def _on_first(self, action: Callable[[], None]) -> None:
         """Run an action on rank 0. An error ends all ranks."""
@@ -141,6 +148,10 @@ class RunStore:
     def saved_facts(self) -> JsonObject:
         """Return run.json of an earlier start; empty for a new run."""
         return dict(self._ranks.from_first(lambda: facts_of(self.folder)))
+
+    def listeners(self, config: Config) -> list[Listener]:
+        """Return the logs of a run with this config, which write to the folder."""
+        return self.logs.listeners(config)
 
     def begin(self, facts: Mapping[str, Json], into: Sequence[StatePart]) -> Checkpoint | None:
         """Save config and identity of a new run, or load the newest checkpoint of an old one; open the logs.

@@ -26,7 +26,7 @@ from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.json_files import facts_of, read_object
 from mudd_core.run.store.lease import is_alive
 from mudd_core.run.store.metric_arrays import Metrics
-from mudd_core.run.store.metrics import Row, rows_of
+from mudd_core.run.store.metrics import Row, events_of, rows_of
 from mudd_core.run.store.run_folder import LEASE, LOCK, RunFolder
 
 Places: TypeAlias = "Mapping[str, Float64]"
@@ -134,7 +134,7 @@ def read_records(folder: RunFolder, config: Config) -> Records:
         config,
         updates,
         Metrics.of_rows(validations),
-        _events(folder),
+        events_of(folder),
         facts_of(folder),
         read_object(summary) if summary.exists() else {},
         Checkpoints(folder).steps(),
@@ -158,21 +158,6 @@ def _noting(hashes: dict[int, str], rows: Iterable[Row]) -> Iterator[Row]:
         if isinstance(value := row.get("batch_hash"), str):
             hashes[row["step"]] = value
         yield row
-
-
-def _events(folder: RunFolder) -> list[JsonObject]:
-    """Return the events of events.jsonl. A truncated or damaged line is skipped, because nothing depends on it."""
-    if not folder.events_file.is_file():
-        return []
-    found = []
-    for line in read_bytes(folder.events_file, links=False).splitlines():
-        try:
-            event = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(event, dict) and isinstance(event.get("event"), str):
-            found.append(event)
-    return found
 
 
 _QUIET = 600.0  # seconds without a log entry after which a run on another host is assumed to have ended
