@@ -6,7 +6,7 @@ import os
 import resource
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
@@ -160,13 +160,13 @@ def notes_stream() -> TextIO:
     return sys.stdout if in_notebook() else sys.stderr
 
 
-_typed = [False]  # True while a command line is run
+_typed: list[Sequence[str] | None] = [None]  # the arguments while a command line is run
 
 
 @contextmanager
-def command_line() -> Iterator[None]:
-    """Make messages inside the block name commands instead of Python calls."""
-    before, _typed[0] = _typed[0], True
+def command_line(arguments: Sequence[str]) -> Iterator[None]:
+    """Make messages inside the block name commands instead of Python calls. arguments: of the command line."""
+    before, _typed[0] = _typed[0], list(arguments)
     try:
         yield
     finally:
@@ -175,7 +175,12 @@ def command_line() -> Iterator[None]:
 
 def is_command_line() -> bool:
     """Return True if this process runs a command line, False in a Python program or a notebook."""
-    return _typed[0]
+    return _typed[0] is not None
+
+
+def typed_arguments() -> list[str] | None:
+    """Return the arguments of the command line that this process runs; None in a Python program or a notebook."""
+    return None if _typed[0] is None else list(_typed[0])
 
 
 def program() -> list[str]:

@@ -44,13 +44,13 @@ def main(words: Sequence[str] | None = None) -> int:
         restart_in_utf8()
     _fill_closed_streams()
     replace_unknown_characters()
-    with named_streams(), command_line():
+    given = sys.argv[1:] if words is None else words
+    with named_streams(), command_line(given):
         if words is None:
-            words = sys.argv[1:]
-            code = _run(words, _take_signals(words))
+            code = _run(given, _take_signals(given))
         else:  # a program has called this; its handlers are restored afterwards
             with _signals_given_back():
-                code = _run(words)
+                code = _run(given)
     return flushed(code)
 
 

@@ -2,28 +2,52 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
 import mudd_core
 from mudd_core import _core
+from mudd_core.base.surroundings import typed_arguments
 from mudd_core.base.types import JsonObject
 
 MACHINE = "machine"  # key in the events of a start and a resume
+COMMAND = "command"  # key in the same events: the arguments of the command line, absent in a Python program
+MODULES = "modules"  # key in the machine: a hash of the extension modules
 PEAK_MEMORY = "peak_memory"  # key in the events of a save and an end: bytes
-_CHECKOUT = Path(mudd_core.__file__).resolve().parents[2]
+CHECKOUT = Path(mudd_core.__file__).resolve().parents[2]
+_EXTENSIONS = ("_core", "_h5", "_mpi")
 
 
 def machine_facts() -> JsonObject:
-    """Return the version, the commit of a checkout, the CPU, the instruction set level, and the threads in use."""
-    commit = commit_of(_CHECKOUT)
+    """Return version, commit of a checkout, CPU, instruction set level, threads in use, and the hash of the modules."""
+    commit = commit_of(CHECKOUT)
     return {
         "version": mudd_core.__version__,
         **({"commit": commit} if commit else {}),
         "cpu": _core.cpu_name(),
         "level": _core.isa(),
         "threads": _core.num_threads(),
+        MODULES: modules_sha256(),
     }
+
+
+def command_facts() -> JsonObject:
+    """Return the arguments of the command line that this process runs; empty in a Python program."""
+    words = typed_arguments()
+    return {} if words is None else {COMMAND: [*words]}
+
+
+@functools.cache
+def modules_sha256() -> str:
+    """Return a SHA-256 over name and bytes of the built extension modules, in the order of their names."""
+    digest, folder = hashlib.sha256(), Path(_core.__file__).parent
+    for name in _EXTENSIONS:
+        for file in sorted(folder.glob(f"{name}.*.so")):
+            digest.update(f"{file.name.partition('.')[0]}\0".encode())
+            digest.update(hashlib.sha256(file.read_bytes()).digest())
+    return digest.hexdigest()
 
 
 def commit_of(checkout: Path) -> str:

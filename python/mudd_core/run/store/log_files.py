@@ -35,7 +35,7 @@ from mudd_core.run.records.events import (
     numbers_of,
 )
 from mudd_core.run.records.journal import Listener
-from mudd_core.run.records.machine import MACHINE, PEAK_MEMORY, machine_facts
+from mudd_core.run.records.machine import MACHINE, PEAK_MEMORY, command_facts, machine_facts
 from mudd_core.run.records.phases import PHASES
 from mudd_core.run.store.metrics import Row, read_rows, rows_up_to
 from mudd_core.run.store.run_folder import BOARD, EVENTS, METRICS, SAMPLES, RunFolder
@@ -200,6 +200,11 @@ class Board(Lenient):
                 self.log.add(step, scalars, texts)
 
 
+def _start() -> dict[str, Json]:
+    """Return the fields that a start and a resume have."""
+    return {**command_facts(), MACHINE: machine_facts()}
+
+
 class Files(Lenient):
     """metrics.jsonl, samples.jsonl and events.jsonl of a run."""
 
@@ -225,12 +230,12 @@ class Files(Lenient):
             self.events.append({"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "event": name, **facts})
 
     def started(self, job: Mapping[str, Json]) -> None:
-        self.event(EventName.STARTED, **job, **{MACHINE: machine_facts()})
+        self.event(EventName.STARTED, **job, **_start())
         self._write_waiting()
 
     def resumed(self, checkpoint: Checkpoint, changed: Sequence[Difference], job: Mapping[str, Json]) -> None:
         names: dict[str, Json] = {"changed": [str(change) for change in changed]}
-        self.event(EventName.RESUMED, step=checkpoint.step, **names, **job, **{MACHINE: machine_facts()})
+        self.event(EventName.RESUMED, step=checkpoint.step, **names, **job, **_start())
         self._write_waiting()
 
     def warned(self, text: str, step: int | None = None) -> None:
