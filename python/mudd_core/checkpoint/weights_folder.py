@@ -24,6 +24,9 @@ from mudd_core.checkpoint.steps import new_id
 from mudd_core.checkpoint.stored import StoredTensor
 from mudd_core.checkpoint.write_plan import width
 
+# Called with the folder of the written weights and the other files by name; returns files to add or replace.
+Last: TypeAlias = "Callable[[Path, Mapping[str, bytes]], dict[str, bytes]]"
+
 
 @dataclass(frozen=True)
 class Later:
@@ -71,12 +74,14 @@ def write_folder(
     files: Mapping[str, bytes] | None = None,
     place: str = "[export]",
     names: tuple[str, str] = ("config.json", "model"),
+    last: Last | None = None,
 ) -> None:
     """Write config.json, other files, and model.safetensors or files of at most shard_bytes with their index.
 
     weights: computed and written one at a time. files: content by name, which may include a folder. place: for
-    messages. names: of the settings file, and of the weights without their suffix. The folder appears complete or not
-    at all, and replaces an existing one. Raise SaveError if the disk is full or rejects a write.
+    messages. names: of the settings file, and of the weights without their suffix. last: called with the folder of the
+    written weights and the content of the other files; it returns files to add or replace. The folder appears complete
+    or not at all, and replaces an existing one. Raise SaveError if the disk is full or rejects a write.
     """
     later = {name: one if isinstance(one, Later) else Later.of(one) for name, one in weights.items()}
     settings_file, stem = names
@@ -89,14 +94,16 @@ def write_folder(
             for file, members in shards.items():
                 writer.add_shard(file, members, [("format", "pt")])
             work = folder.parent / f"{folder.name}.tmp-{own}"
+            text, found = json.dumps(dict(settings), indent=2) + "\n", dict(files or {})
             if len(shards) > 1:
                 where = {member[0]: file for file, members in shards.items() for member in members}
                 total = sum(tensor.bytes for tensor in later.values())
-                _core.replace_file(str(work / INDEX_NAME), index_text(where, total).encode())
-            for name, data in (files or {}).items():
+                found[INDEX_NAME] = index_text(where, total).encode()
+            if last is not None:
+                found |= last(work, {**found, settings_file: text.encode()})
+            for name, data in found.items():
                 _core.make_folders(str((work / name).parent))
                 _core.replace_file(str(work / name), data)
-            text = json.dumps(dict(settings), indent=2) + "\n"
             if folder.exists():
                 writer.seal(settings_file, text)
                 writer.replace()

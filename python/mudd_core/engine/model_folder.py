@@ -17,7 +17,7 @@ from mudd_core.base.regular_files import read_bytes
 from mudd_core.base.types import Array, JsonObject
 from mudd_core.checkpoint import dtypes, final_hash, whole_parts
 from mudd_core.checkpoint.weights import stored_in, weight_files
-from mudd_core.checkpoint.weights_folder import Later, write_folder
+from mudd_core.checkpoint.weights_folder import Last, Later, write_folder
 from mudd_core.config.saved import from_dict
 from mudd_core.engine.frozen import NARROW, set_weight, weight_view
 
@@ -71,11 +71,16 @@ def write_model(model: BareModel, folder: str | Path, tokenizer: Tokenizer | Non
 
 
 def write_weights(
-    model: BareModel, path: Path, files: Mapping[str, bytes], weights: Mapping[str, Later], digest: str
+    model: BareModel,
+    path: Path,
+    files: Mapping[str, bytes],
+    weights: Mapping[str, Later],
+    digest: str,
+    last: Last | None = None,
 ) -> None:
     """Write the folder of a model with these weights, computed one at a time, and with their final hash.
 
-    files: of the tokenizer, by name.
+    files: of the tokenizer, by name. last: as in write_folder.
     """
     settings: JsonObject = {
         "format": FORMAT,
@@ -86,7 +91,8 @@ def write_weights(
     }
     if model.lora is not None:
         settings["lora"] = dataclasses.asdict(model.lora)
-    write_folder(path, settings, weights, shard_bytes=_SHARD_BYTES, files=files, place="[Model.save]")
+    place = "[Model.save]"
+    write_folder(path, settings, weights, shard_bytes=_SHARD_BYTES, files=files, place=place, last=last)
 
 
 def read_model(folder: str | Path) -> SavedModel:

@@ -11,7 +11,15 @@ from format_readers import frame_again, run_format
 from hdf5_readers import run_cache, run_cache_fields, run_teacher, run_teacher_fields
 from model_readers import run_adapter, run_batch, run_settings, run_weights
 from mutation import change_bytes, change_json
-from run_readers import change_lines, run_json, run_manifest, run_metrics, run_yaml, seal_manifest
+from run_readers import (
+    change_lines,
+    run_json,
+    run_manifest,
+    run_metrics,
+    run_provenance,
+    run_yaml,
+    seal_manifest,
+)
 from tokenizer_readers import (
     run_gguf_sentencepiece,
     run_gguf_tokenizer,
@@ -46,6 +54,7 @@ TARGETS = {
     "cache_fields": Target(run_cache_fields),
     "settings": Target(run_settings, refusals=(ValueError,)),
     "metrics": Target(run_metrics, change_lines),
+    "provenance": Target(run_provenance, change_json),
     "batch": Target(run_batch, refusals=WRONG_VALUES),
     "weights": Target(run_weights),
     "jsonl": Target(run_format("jsonl"), change_lines),

@@ -71,6 +71,21 @@ def run_metrics(data: bytes, folder: Path) -> None:
     require(len(list(read_rows(file))) == len(kept), "a resume keeps the rows up to its step")
 
 
+def run_provenance(data: bytes, folder: Path) -> None:
+    """Read a statement about an export, and compare the folder with it."""
+    from mudd_core.provenance.check import Findings, check_files
+    from mudd_core.provenance.statement import NAME, read_statement
+
+    place = folder / "export"
+    place.mkdir(exist_ok=True)
+    for name in ("model.safetensors", "config.json"):
+        (place / name).write_bytes(b"")
+    (place / NAME).write_bytes(data)
+    found = Findings()
+    check_files(read_statement(place / NAME), found)
+    require(bool(found.differs or found.shown), "a comparison shows something or finds a difference")
+
+
 def change_lines(data: bytes, other: bytes, draw: random.Random) -> bytes:
     """Mutate the JSON tree of one line."""
     lines = data.split(b"\n")

@@ -17,7 +17,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.types import Float32
 from mudd_core.checkpoint import dtypes
 from mudd_core.checkpoint.stored import AnyTensor, StoredTensor, float32_of, made_tensor
-from mudd_core.checkpoint.weights_folder import write_folder
+from mudd_core.checkpoint.weights_folder import Last, write_folder
 from mudd_core.config import Config, LoraConfig, ModelConfig
 from mudd_core.engine.cut import Spread
 from mudd_core.engine.lora import base_names, low_rank
@@ -57,12 +57,13 @@ def write_adapter(
     base: str,
     files: Mapping[str, bytes],
     weights: Mapping[str, AnyTensor] | None = None,
+    last: Last | None = None,
 ) -> int:
     """Write the adapters of a model, and return the number of tensors.
 
     base: the base's name. files: more files by name.
 
-    weights: the model's weights by name, if the model itself has only some of them.
+    weights: the model's weights by name, if the model itself has only some of them. last: as in write_folder.
 
     Raise UserError for adapters that PEFT does not support.
     """
@@ -77,7 +78,8 @@ def write_adapter(
         raise UserError(
             f"{_PLACE}: {error}; --system=own writes the adapters with the names of mudd_core"
         ) from error
-    write_folder(folder, settings, tensors, shard_bytes=1 << 62, files=files, names=(SETTINGS, WEIGHTS))
+    names = (SETTINGS, WEIGHTS)
+    write_folder(folder, settings, tensors, shard_bytes=1 << 62, files=files, names=names, last=last)
     return len(tensors)
 
 

@@ -114,8 +114,9 @@ def _require_own_names(words: Sequence[str]) -> None:
 
 
 def _require_file(file: Path, *, force: bool) -> None:
-    """Raise UserError for a file or its Modelfile that exist, unless they are exports and `force` is true."""
-    for one in (file, GgufPlace(file, True).modelfile):
+    """Raise UserError for a file, its Modelfile or its statement, unless it is an export and `force` is true."""
+    place = GgufPlace(file, True)
+    for one in (file, place.modelfile, place.statement):
         if one.exists() and not is_exported_file(one):
             raise UserError(f"[export] --to: expected a new file or an export, got {one}; give another --to")
         if one.exists() and not force:

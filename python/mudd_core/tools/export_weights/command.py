@@ -31,6 +31,7 @@ from mudd_core.tools.export_weights.forms import Export, Outcome
 from mudd_core.tools.export_weights.gguf import GgufPlan, export_gguf
 from mudd_core.tools.export_weights.held_model import Held
 from mudd_core.tools.export_weights.probe import difference, probe_logits
+from mudd_core.tools.export_weights.record import Record
 
 
 def main(words: Sequence[str]) -> int:
@@ -106,9 +107,8 @@ def _own(out: Export, held: Held) -> Outcome:
     files = {} if beside.tokenizer is None else carried_files(beside, model.config)
 
     def write() -> tuple[str, float]:
-        text = (
-            f"{_write_own(out, model, cut, digest, files)}; verified: these weights equal the run's weights"
-        )
+        line = _write_own(out, model, cut, digest, files, beside.record)
+        text = f"{line}; verified: these weights equal the run's weights"
         try:
             if ranks.world > 1:
                 read_model(folder)  # read_model compares the hash
@@ -132,13 +132,17 @@ def _write_own(
     cut: Mapping[str, StoredTensor] | None,
     digest: str,
     files: Mapping[str, bytes],
+    record: Record,
 ) -> str:
-    """Write the folder; return a line for the user. cut: as in write_theirs. files: of the tokenizer."""
+    """Write the folder; return a line for the user. cut: as in write_theirs. files: of the tokenizer.
+
+    record: writes the statement about the weights.
+    """
     asked, names = out.asked, model.store.names()
     weights = {
         name: Later.of(weight_view(model.store, name)) if cut is None else Later.stored(cut[name])
         for name in names
     }
     living = {name: tensor.after(out.alive) for name, tensor in weights.items()}
-    write_weights(model, asked.folder.absolute(), files, living, digest)
+    write_weights(model, asked.folder.absolute(), files, living, digest, record.last(OWN))
     return f"{len(names)} tensors in {asked.folder}, by the names of the model, for mc.load"

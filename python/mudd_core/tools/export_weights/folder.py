@@ -28,6 +28,7 @@ from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.tools.export_weights.held_model import Alive, nothing
 from mudd_core.tools.export_weights.model_card import NAME as CARD
 from mudd_core.tools.export_weights.probe import probe_logits
+from mudd_core.tools.export_weights.record import Record
 from mudd_core.tools.export_weights.template import Trained, with_trained
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ class Beside:
     came: the run whose imported files are exported. tokenizer: saved as files if the imported ones do not fit. kept:
     the tokenizer is the run's own. kinds: the safetensors types by tensor name; empty: all float32. card: the model
     card.
-    trained: the chat template of the run.
+    record: writes the statement about the weights. trained: the chat template of the run.
     """
 
     came: RunFolder
@@ -125,6 +126,7 @@ class Beside:
     kept: bool
     kinds: Mapping[str, str]
     card: bytes
+    record: Record
     trained: Trained | None = None
 
 
@@ -176,7 +178,9 @@ def write_theirs(
         for name, shape in weights.shapes.items()
     }
     files = {**files, CARD: beside.card}
-    write_folder(folder, settings, later, shard_bytes=shard_bytes, files=files)
+    write_folder(
+        folder, settings, later, shard_bytes=shard_bytes, files=files, last=beside.record.last(system)
+    )
     return system, len(weights)
 
 

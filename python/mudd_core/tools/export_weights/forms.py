@@ -33,6 +33,7 @@ from mudd_core.tools.export_weights.held_model import Alive, Held, held_model, t
 from mudd_core.tools.export_weights.model_card import NAME as CARD
 from mudd_core.tools.export_weights.model_card import model_card
 from mudd_core.tools.export_weights.probe import NEAR, difference, probe_logits, surely_routed
+from mudd_core.tools.export_weights.record import Record
 from mudd_core.tools.export_weights.template import trained_template
 
 
@@ -70,12 +71,12 @@ class Export:
     def adapter(self, held: Held, base: str) -> Outcome:
         """Export only the adapters, for PEFT. base: the name of their base."""
         shape = held.model.config
-        kind = f"an adapter ({_lora_text(held.model)}) for PEFT"
-        beside = self.beside(shape, {}, kind, base, "peft")
+        beside = self.beside(shape, {}, f"an adapter ({_lora_text(held.model)}) for PEFT", base, "peft")
 
         def write() -> int:
             files = {**carried_files(beside, shape), CARD: beside.card}
-            return write_adapter(self.asked.folder, held.model, base, files, self.weights)
+            last = beside.record.last("peft")
+            return write_adapter(self.asked.folder, held.model, base, files, self.weights, last)
 
         tensors = self.ranks.from_first(write)
         want, kept = probe_logits(held.model), base_tensors(held.model.store, self.weights)
@@ -199,7 +200,8 @@ class Export:
         tokenizer = self.ranks.together(lambda: run_tokenizer(given, config, run, model.vocab_size))
         card = model_card(run, config, self.step, base, self.asked.words, kind, library)
         trained = None if tokenizer is None or given else trained_template(config, run, tokenizer)
-        return Beside(carrier(run, config), tokenizer, given is None, kinds, card, trained)
+        record, came = Record(self.asked, run, config, self.step), carrier(run, config)
+        return Beside(came, tokenizer, given is None, kinds, card, record, trained)
 
     def _differs(self, far: float, system: str) -> Outcome:
         """Remove the folder and return the reason."""

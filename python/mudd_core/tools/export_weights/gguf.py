@@ -214,7 +214,8 @@ def _write(
     modelfile: bytes,
     beside: Beside,
 ) -> None:
-    place.write(partial(write_gguf, fields=fields, tensors=tensors), modelfile, beside.card)
+    write = partial(write_gguf, fields=fields, tensors=tensors)
+    place.write(write, modelfile, beside.card, beside.record.last("gguf"))
 
 
 def _general(out: Export, plan: GgufPlan, stored: Stored, kind: str) -> dict[str, bytes]:

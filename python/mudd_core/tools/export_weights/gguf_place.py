@@ -11,6 +11,9 @@ from mudd_core import _core
 from mudd_core.base.errors import SaveError, write_reason
 from mudd_core.checkpoint.gguf_file import MAGIC
 from mudd_core.checkpoint.steps import new_id
+from mudd_core.checkpoint.weights_folder import Last
+from mudd_core.provenance.statement import NAME as STATEMENT
+from mudd_core.provenance.statement import PREDICATE
 from mudd_core.tools.export_weights.model_card import NAME as CARD
 from mudd_core.tools.export_weights.model_card import WRITTEN
 
@@ -40,8 +43,14 @@ class GgufPlace:
         """The Modelfile for Ollama."""
         return self.to.with_suffix(f".{_MODELFILE}") if self.is_file else self.to / _MODELFILE
 
-    def write(self, write: Callable[[Path], None], modelfile: bytes, card: bytes) -> None:
-        """Write all files and replace earlier ones. write: called with the path of the GGUF file to create.
+    @property
+    def statement(self) -> Path:
+        """The statement about the weights."""
+        return self.to.with_suffix(f".{STATEMENT}") if self.is_file else self.to / STATEMENT
+
+    def write(self, write: Callable[[Path], None], modelfile: bytes, card: bytes, last: Last) -> None:
+        """Write all files and replace earlier ones. write: called with the path of the GGUF file to create. last: as
+        in write_folder, with the model card as one of the files.
 
         Raise SaveError if the disk is full or rejects a write; nothing is left then.
         """
@@ -54,9 +63,20 @@ class GgufPlace:
             work = to.parent / f"{to.name}.tmp-{own}"
             try:
                 write(work / self.file.name)
-                _core.replace_file(str(work / self.modelfile.name), modelfile)
+                texts = (
+                    {self.modelfile.name: modelfile}
+                    if self.is_file
+                    else {self.modelfile.name: modelfile, CARD: card}
+                )
+                texts |= last(work, texts)
+                card = texts.pop(CARD, card)
+                texts = {
+                    self.statement.name if name == STATEMENT else name: one for name, one in texts.items()
+                }
+                for name, text in texts.items():
+                    _core.replace_file(str(work / name), text)
                 if self.is_file:
-                    for file in (self.modelfile.absolute(), to):
+                    for file in (self.modelfile.absolute(), self.statement.absolute(), to):
                         os.replace(work / file.name, file)
                 elif to.exists():
                     writer.seal(CARD, card.decode())
@@ -75,11 +95,13 @@ def names_file(to: str) -> bool:
 
 
 def is_exported_file(file: Path) -> bool:
-    """Return True for a GGUF file or a Modelfile that an export wrote."""
+    """Return True for a GGUF file, a Modelfile or a statement that an export wrote."""
     if file.is_symlink() or not file.is_file():
         return False
     with open(file, "rb") as data:
         head = data.read(_HEAD)
+    if file.name.endswith(f".{STATEMENT}"):
+        return PREDICATE.encode() in head
     return WRITTEN.encode() in head and (head.startswith(MAGIC) or file.name.endswith(_MODELFILE))
 
 

@@ -1,0 +1,137 @@
+"""Compare the files of an export with its statement."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mudd_core.base.errors import UserError
+from mudd_core.base.regular_files import open_regular, read_bytes
+from mudd_core.provenance.statement import NAME, Statement
+
+_CARD = "README.md"
+_BLOCK = 1 << 20
+_MOST_CARD = 1 << 20
+_MOST_SEEN = 20_000  # files of a folder
+_QUOTE = re.compile(rb"`" + re.escape(NAME.encode()) + rb"` \(SHA-256 ([0-9a-f]{64})\)")
+# Files that a program may load as weights or run as code, which the statement must name.
+_LOADED = (".safetensors", ".gguf", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".npz", ".py", ".so")
+
+
+@dataclass
+class Findings:
+    """The result of a comparison, as phrases: what differs, what was shown, and what was not shown."""
+
+    differs: list[str] = field(default_factory=list)
+    shown: list[str] = field(default_factory=list)
+    unshown: list[str] = field(default_factory=list)
+
+
+def statement_file(place: Path) -> Path:
+    """Return the statement of a folder, or of a GGUF file."""
+    if place.name == NAME or place.name.endswith(f".{NAME}"):
+        return place
+    return place.with_suffix(f".{NAME}") if place.suffix == ".gguf" and not place.is_dir() else place / NAME
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def check_files(statement: Statement, found: Findings) -> None:
+    """Compare the sections with their hashes, each named file with its own, and the model card's quote."""
+    for name in statement.edited():
+        found.differs.append(f"{NAME}: its section '{name}' was edited, because its SHA-256 is another one")
+    folder, weights = statement.place.parent, statement.subject
+    wrong = [text for name, sha256 in weights.items() if (text := _difference(folder, name, sha256))]
+    if len(wrong) == len(weights) > 1 or (wrong and not _is_missing(wrong[0]) and len(weights) == 1):
+        wrong.append(
+            f"no weight file matches the statement, which is about step {statement.step} of the run "
+            f"{statement.text('run', 'id')}: the weights were changed, or it is another run's statement"
+        )
+    found.differs += wrong
+    others = [text for name, sha256 in statement.files.items() if (text := _difference(folder, name, sha256))]
+    found.differs += others
+    found.differs += [f"{name}: the statement does not name this file" for name in _strangers(statement)]
+    _check_card(statement, found)
+    if not wrong and not others:
+        count = f"{len(statement.files)} other files" if len(statement.files) != 1 else "1 other file"
+        found.shown.append(
+            f"{len(weights)} weight file{'s'[: len(weights) != 1]} and {count} match the statement"
+        )
+
+
+def _difference(folder: Path, name: str, sha256: str) -> str:
+    """Return how a file differs from its SHA-256; empty if it does not. Links are not followed."""
+    try:
+        got = _hash_inside(folder, name)
+    except FileNotFoundError:
+        return f"{name}: the file is missing"
+    except OSError as error:
+        return f"{name}: {error.strerror}"
+    return "" if got == sha256 else f"{name}: expected SHA-256 {sha256[:16]}..., got {got[:16]}..."
+
+
+def _is_missing(text: str) -> bool:
+    return text.endswith("is missing")
+
+
+def _hash_inside(folder: Path, name: str) -> str:
+    """Return the SHA-256 of a regular file in a folder; raise OSError if it, or a folder on the way, is a link."""
+    place = folder
+    for part in name.split("/")[:-1]:
+        place = place / part
+        if place.is_symlink():
+            raise OSError(errno.ELOOP, "expected a folder, got a link; copy the files (cp -rL)")
+    digest = hashlib.sha256()
+    with os.fdopen(open_regular(folder / name, links=False), "rb") as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _strangers(statement: Statement) -> Iterator[str]:
+    """Yield weight files and code in the folder that the statement does not name."""
+    folder, known = statement.place.parent, {*statement.subject, *statement.files}
+    if statement.place.name != NAME:  # of a GGUF file, whose folder has other files
+        return
+    seen = 0
+    for place, folders, files in os.walk(folder):
+        folders[:] = sorted(one for one in folders if not one.startswith("."))
+        for name in sorted(files):
+            seen += 1
+            if seen > _MOST_SEEN:
+                raise UserError(f"[verify] {folder}: expected at most {_MOST_SEEN:,} files, got more")
+            path = (Path(place) / name).relative_to(folder).as_posix()
+            if path not in known and name.lower().endswith(_LOADED):
+                yield _printable(path)
+
+
+def _check_card(statement: Statement, found: Findings) -> None:
+    """Compare the SHA-256 that the model card quotes with the statement's."""
+    card = statement.place.parent / _CARD
+    if statement.place.name != NAME or not card.is_file():
+        return
+    try:
+        text = read_bytes(card, links=False)[:_MOST_CARD]
+    except OSError:
+        return
+    quoted = _QUOTE.search(text)
+    if quoted is None:
+        found.unshown.append("that the model card means this statement, because it quotes none")
+    elif quoted[1].decode() != statement.sha256:
+        found.differs.append(
+            f"{NAME}: {_CARD} quotes a statement of SHA-256 {quoted[1].decode()[:16]}..., this one has "
+            f"{statement.sha256[:16]}...: the statement was edited or replaced"
+        )
+
+
+def _printable(text: str) -> str:
+    return text[:200] if text.isprintable() else ascii(text[:200])

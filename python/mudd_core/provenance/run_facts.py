@@ -1,0 +1,230 @@
+"""Facts in a run's folder about its origin: config, data, tokenizer, base, commands and losses."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mudd_core.base.errors import FormatError, UserError
+from mudd_core.base.members import object_in
+from mudd_core.base.regular_files import read_bytes
+from mudd_core.base.types import Json, JsonObject
+from mudd_core.checkpoint import final_hash, is_weight, whole_parts
+from mudd_core.checkpoint.manifest_reader import read_manifest
+from mudd_core.checkpoint.stored import stored_tensors
+from mudd_core.config import Config, config_hash
+from mudd_core.config.fields import Scalar, walk
+from mudd_core.data.sources.access import cache_root
+from mudd_core.data.sources.notes import hashes_of
+from mudd_core.data.tokenizers.files import VOCABULARIES
+from mudd_core.interop.imported import base_source
+from mudd_core.run.build.base import BASE_FACT, weights_sha256
+from mudd_core.run.build.start_source import read_source
+from mudd_core.run.records.events import EventName
+from mudd_core.run.records.facts import BF16_UNIT, FP32_ORDER, SEAL_FACT, SINCE, WIRE_HOSTS, data_fingerprint
+from mudd_core.run.records.machine import COMMAND, MACHINE, MODULES
+from mudd_core.run.store.json_files import facts_of
+from mudd_core.run.store.metrics import events_of, rows_of
+from mudd_core.run.store.own_code import MEMBER as OWN
+from mudd_core.run.store.run_folder import RunFolder
+
+MOST_LOSSES = 1000  # losses in a statement; of more, evenly spaced ones
+_MOST_FILES, _MOST_STARTS = 1000, 1000
+# Fields that only say where something is on this machine, or what is printed.
+_LOCAL = ("data.cache_dir", "storage.", "hub.", "log.", "dist.", "mesh.", "sample.")
+KEPT = ("mesh.wire",)
+_STARTS = (EventName.STARTED, EventName.RESUMED, EventName.IMPORTED)
+_OF_CACHE = {
+    "corpus_hash": "documents",
+    "content_hash": "ids",
+    "train_documents": "trainDocuments",
+    "valid_documents": "validDocuments",
+    "train_tokens": "trainTokens",
+    "valid_tokens": "validTokens",
+}
+
+
+@dataclass
+class RunFacts:
+    """The sections of a statement about a run. missing: sentences about facts that the run's files lack."""
+
+    run: RunFolder
+    config: Config
+    step: int
+    missing: list[str] = field(default_factory=list)
+
+    def sections(self) -> JsonObject:
+        """Return the sections config, data, tokenizer, base, run and missing."""
+        data, tokenizer = self._data()
+        found: JsonObject = {
+            "config": self._config(),
+            "data": data,
+            "tokenizer": tokenizer,
+            "base": self._base(),
+            "run": self._run(),
+        }
+        return {**found, "missing": [*self.missing]}
+
+    def _config(self) -> JsonObject:
+        return {"hash": config_hash(self.config), "values": config_values(self.config)}
+
+    def _data(self) -> tuple[JsonObject, JsonObject | None]:
+        """Return the sections of the data and of their tokenizer."""
+        facts = facts_of(self.run)
+        fingerprint, seal = data_fingerprint(facts), facts.get(SEAL_FACT)
+        data: JsonObject = {"name": Path(self.config.data.path).name} if self.config.data.path else {}
+        data |= {"fingerprint": fingerprint} if fingerprint else {}
+        data |= {"seal": seal} if isinstance(seal, str) else {}
+        cache = self._cache(fingerprint)
+        data |= {ours: cache[name] for name, ours in _OF_CACHE.items() if name in cache}
+        if fingerprint and "documents" not in data:
+            self.missing.append(
+                "data.documents: the token cache of this run is gone, or its pipeline keeps no such hash"
+            )
+        if files := self._files(fingerprint):
+            data["files"] = list[Json](files)
+        return data, self._tokenizer(cache)
+
+    def _roots(self) -> list[Path]:
+        return [cache_root(self.config), self.run.path.parent / "cache"]
+
+    def _cache(self, fingerprint: str) -> JsonObject:
+        """Return cache.json of the run's token cache; empty without it."""
+        folders = [root / fingerprint for root in self._roots() if fingerprint]
+        return next(filter(None, (object_in(folder / "cache.json") for folder in folders)), {})
+
+    def _files(self, fingerprint: str) -> list[str]:
+        """Return the SHA-256 of each file that the cache was built from; empty if the cache has no such notes."""
+        for root in self._roots() if fingerprint else ():
+            for name in (fingerprint, f"chat-{fingerprint}"):
+                if found := hashes_of(root, name):
+                    return found if len(found) <= _MOST_FILES else []
+        return []
+
+    def _tokenizer(self, cache: JsonObject) -> JsonObject | None:
+        found: JsonObject = {"name": Path(self.config.data.tokenizer).name}
+        if isinstance(sha256 := cache.get("tokenizer_hash"), str):
+            found["sha256"] = sha256
+        elif names := [name for name in VOCABULARIES if (self.run.path / name).is_file()]:
+            found["sha256"] = hashlib.sha256(read_bytes(self.run.path / names[0])).hexdigest()
+        else:
+            self.missing.append("tokenizer.sha256: the run has no file of its tokenizer")
+        return found
+
+    def _base(self) -> JsonObject | None:
+        """Return the section of the weights from which the run started; None for a run from random weights."""
+        named = self.config.start.load_parameters_path
+        known = facts_of(self.run).get(BASE_FACT)
+        if isinstance(known, str):
+            return {
+                "name": Path(base_source(self.run) or named).name,
+                "sha256": known,
+                "hashed": "at the start",
+            }
+        if not named and not any(row["event"] == EventName.IMPORTED for row in events_of(self.run)):
+            return None
+        place = Path(named) if named else self.run.step_folder(0)
+        name = place.name if named else "imported"
+        try:
+            sha256 = weights_sha256(read_source(place, warns=False).tensors)
+        except (UserError, FormatError, OSError):
+            self.missing.append(f"base.sha256: the weights from which the run started ({name}) are gone")
+            return {"name": name}
+        return {"name": name, "sha256": sha256, "hashed": "at the export"}
+
+    def _run(self) -> JsonObject:
+        facts = facts_of(self.run)
+        bits: JsonObject = {
+            name: facts[name] for name in (FP32_ORDER, BF16_UNIT, WIRE_HOSTS, SINCE) if name in facts
+        }
+        starts = list(_starts(self.run, self.step))
+        rewinds = sum(row["event"] == EventName.REWOUND for row in events_of(self.run))
+        if lacking := sum(COMMAND not in one for one in starts if one["event"] != EventName.IMPORTED):
+            self.missing.append(
+                f"run.starts: {lacking} of {len(starts)} starts have no command, because an earlier version or a "
+                "Python program made them"
+            )
+        return {
+            "id": facts.get("run_id"),
+            "step": self.step,
+            "finalHash": weights_hash(self.run, self.step),
+            "bits": bits,
+            "own": own_files(facts),
+            "rewinds": rewinds,
+            "starts": list[Json](starts[:_MOST_STARTS]),
+            "losses": losses(self.run, self.step),
+        }
+
+
+def config_values(config: Config) -> JsonObject:
+    """Return the fields that differ from the defaults of the family, with the last part of absolute paths only."""
+    usual = {info.path: info.value for info in walk(Config(model=type(config.model)()))}
+    usual["model.family"] = ""  # always written
+    return {
+        info.path: _on_any_machine(info.value)
+        for info in walk(config)
+        if info.value != usual.get(info.path) and (info.path in KEPT or not info.path.startswith(_LOCAL))
+    }
+
+
+def own_files(facts: JsonObject) -> JsonObject:
+    """Return name and SHA-256, by field, of the user's own files of a run. facts: the content of run.json."""
+    raw = facts.get(OWN)
+    named = {key: one for key, one in raw.items() if isinstance(one, dict)} if isinstance(raw, dict) else {}
+    return {
+        key: {"name": _last(str(one.get("name"))), "sha256": one.get("sha256")} for key, one in named.items()
+    }
+
+
+def weights_hash(run: RunFolder, step: int) -> str:
+    """Return the final hash of a checkpoint's weights, as summary.json has it for the last step."""
+    folder = run.step_folder(step)
+    stored = stored_tensors(folder, read_manifest(folder))
+    return final_hash(whole_parts({name: one for name, one in stored.items() if is_weight(name)}))
+
+
+def losses(run: RunFolder, step: int) -> JsonObject:
+    """Return steps and losses of logged updates up to a step, at most MOST_LOSSES of them, with the last one."""
+    found = [(row["step"], row["loss"]) for row in rows_of(run) if "loss" in row and row["step"] <= step]
+    found = found[:: -(-len(found) // MOST_LOSSES) or 1] + found[-1:] if len(found) > MOST_LOSSES else found
+    kept = dict(found)
+    finite = {at: one for at, one in kept.items() if isinstance(one, int | float) and math.isfinite(one)}
+    return {"step": [*finite], "loss": [*finite.values()]}
+
+
+def _starts(run: RunFolder, step: int) -> Iterator[JsonObject]:
+    """Yield the starts and resumes of a run before a step: the command, the version, and the changed fields."""
+    for row in events_of(run):
+        is_late = row["event"] == EventName.RESUMED and row.get("step", 0) >= step
+        if row["event"] not in _STARTS or is_late:
+            continue
+        machine = row.get(MACHINE)
+        facts: JsonObject = {"event": row["event"], "step": row.get("step", 0)}
+        if isinstance(machine, dict):
+            facts |= {
+                name: machine[name] for name in ("version", "commit", "level", MODULES) if name in machine
+            }
+        if isinstance(command := row.get(COMMAND), list):
+            facts[COMMAND] = [_argument(word) for word in command if isinstance(word, str)]
+        if changed := row.get("changed"):
+            facts["changed"] = changed
+        if ranks := row.get("ranks"):
+            facts["ranks"] = ranks
+        yield facts
+
+
+def _argument(word: str) -> str:
+    """Return an argument with the last part of an absolute path only."""
+    name, sign, value = word.partition("=")
+    return f"{name}{sign}{_last(value)}" if sign else _last(word)
+
+
+def _on_any_machine(value: Scalar) -> Scalar:
+    return ",".join(map(_last, value.split(","))) if isinstance(value, str) and "/" in value else value
+
+
+def _last(name: str) -> str:
+    return Path(name).name if Path(name).is_absolute() else name
