@@ -32,6 +32,10 @@ TOOLS: dict[str, tuple[str, str]] = {
         "mudd_core.tools.export_weights.command",
         "write a run's weights as a Hugging Face folder; also: average",
     ),
+    "verify": (
+        "mudd_core.tools.verify.command",
+        "compare an exported folder with its provenance.json; derive it again",
+    ),
     "average": ("mudd_core.tools.average", "average a run's last checkpoints, as a new run folder"),
     "mup": (
         "mudd_core.tools.mup_checks.command",
@@ -84,7 +88,7 @@ GROUPS = {
         *("train", "tune", "teach", "data", "data show", "data convert", "data inspect"),
         *("preprocess", "bakeoff", "sweep", "mup", "grow"),
     ),
-    "use a model": ("sample", "chat", "validate", "evaluate", "import", "export", "average"),
+    "use a model": ("sample", "chat", "validate", "evaluate", "import", "export", "verify", "average"),
     "look inside": ("configs", "report", "compare", "weights"),
     "machines": ("doctor", "profile", "commbench", "scale", "slurm", "completion"),
 }

@@ -34,6 +34,7 @@ _EXAMPLES = {
     "check|transfer": "check",
     "bash|zsh": "bash",
     "RUN": _RUN,
+    "EXPORT": "FOLDER",
 }
 _REQUIRED = "the following arguments are required: "  # the start of argparse's message
 FIELDS = "Other arguments set fields of the config, like {example}; `{program} --help=all` lists them."

@@ -106,7 +106,11 @@ def test_adapters_compute_the_same_merged_and_apart(
     fields = gguf.GGUFReader("apart/adapter.gguf").fields
     assert fields["general.type"].contents() == "adapter" and fields["adapter.type"].contents() == "lora"
     assert "ADAPTER ./adapter.gguf\n" in Path("apart/Modelfile").read_text()
-    assert sorted(one.name for one in Path("apart").iterdir()) == ["Modelfile", "README.md", "adapter.gguf"]
+    names = ["Modelfile", "README.md", "adapter.gguf", "provenance.json"]
+    assert sorted(one.name for one in Path("apart").iterdir()) == names
+    for form in ("apart", "merged"):
+        again = ["--base=hf", "--data=chat.jsonl", "--train", f"--workdir={form}-again"]
+        assert main(["verify", form, *again]) == 0, name
     assert "library_name: gguf" in Path("apart", "README.md").read_text()
     # The template of the base is rendered as transformers renders it.
     talk = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi, über?"}]
@@ -138,8 +142,17 @@ def test_force_replaces_exports_and_nothing_else(llama: Path, tmp_path: Path) ->
     (tmp_path / "new.Modelfile").write_text("FROM mine\n")
     with pytest.raises(UserError, match=r"got .*new\.Modelfile"):
         mc.export(llama, tmp_path / "new.gguf", "gguf", force=True)
-    names = ["folder", "new.Modelfile", "one.Modelfile", "one.gguf", "other.gguf", "slash.gguf"]
+    (tmp_path / "mine.provenance.json").write_text("{}")
+    with pytest.raises(UserError, match=r"got .*mine\.provenance\.json"):
+        mc.export(llama, tmp_path / "mine.gguf", "gguf", force=True)
+    names = ["folder", "mine.provenance.json", "new.Modelfile", "one.Modelfile", "one.gguf"]
+    names += ["one.provenance.json", "other.gguf", "slash.gguf"]
     assert sorted(one.name for one in tmp_path.iterdir()) == names
+    for place in ("folder", "one.gguf", "slash.gguf"):
+        assert main(["verify", str(tmp_path / place)]) == 0
+    data = (tmp_path / "one.gguf").read_bytes()
+    (tmp_path / "one.gguf").write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    assert main(["verify", str(tmp_path / "one.gguf")]) == 1
 
 
 @contextmanager
@@ -191,7 +204,11 @@ def test_the_next_export_removes_the_files_of_a_killed_one(llama: Path, tmp_path
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -9
     assert [one.name.startswith("one.gguf.tmp-") for one in tmp_path.iterdir()] == [True]
     mc.export(llama, to, "gguf")
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["one.Modelfile", "one.gguf"]
+    assert sorted(one.name for one in tmp_path.iterdir()) == [
+        "one.Modelfile",
+        "one.gguf",
+        "one.provenance.json",
+    ]
 
 
 def test_values_beyond_fp16_are_refused(tmp_path: Path) -> None:

@@ -187,6 +187,16 @@ KINDS = (
         ("tune", "teach"),
     ),
     Kind(
+        "MC218",
+        "UserError",
+        "An export cannot be compared with its statement",
+        "The folder has no `provenance.json`, the statement is damaged or of another version, or its run cannot be "
+        "derived again on this machine.",
+        "Export the run again, type the option that the message names, or install the version that it names.",
+        "running/provenance.md",
+        ("verify",),
+    ),
+    Kind(
         "MC650",
         "FormatError",
         "A file is damaged",

@@ -1,0 +1,1 @@
+"""The command verify: an exported folder compared with its statement, and the weights derived again."""
