@@ -198,7 +198,8 @@ def losses(run: RunFolder, step: int) -> JsonObject:
 def _starts(run: RunFolder, step: int) -> Iterator[JsonObject]:
     """Yield the starts and resumes of a run before a step: the command, the version, and the changed fields."""
     for row in events_of(run):
-        is_late = row["event"] == EventName.RESUMED and row.get("step", 0) >= step
+        at = row.get("step")
+        is_late = row["event"] == EventName.RESUMED and isinstance(at, int) and at >= step
         if row["event"] not in _STARTS or is_late:
             continue
         machine = row.get(MACHINE)

@@ -131,21 +131,6 @@ def last_rows(folder: RunFolder, size: int = _TAIL_BYTES) -> Iterator[Row]:
             yield row
 
 
-def events_of(folder: RunFolder) -> list[Row]:
-    """Return the events of events.jsonl. A truncated or damaged line is skipped, because nothing depends on it."""
-    if not folder.events_file.is_file():
-        return []
-    found = []
-    for line in read_bytes(folder.events_file, links=False).splitlines():
-        try:
-            event = json.loads(line, parse_int=_whole)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(event, dict) and isinstance(event.get("event"), str):
-            found.append(event)
-    return found
-
-
 def last_event(folder: RunFolder) -> Row:
     """Return the last line of events.jsonl; empty without an undamaged one."""
     try:
