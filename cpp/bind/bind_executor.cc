@@ -190,6 +190,20 @@ void bind_executor(py::module_& m) {
           },
           "A read-only view of a kept value; the next run overwrites it. Of a bf16 value: an fp32 copy.")
       .def("gradient", &summed_gradient, py::arg("name"))
+      .def(
+          "observe",
+          [](Executor& e, const std::optional<std::shared_ptr<NodeObserver>>& observer) {
+            const Busy busy = bind::in_use(e.store());
+            e.observe(observer.value_or(nullptr));
+          },
+          py::arg("observer"), "Shows each value of the runs that follow to an observer.")
+      .def(
+          "show_weights",
+          [](Executor& e, NodeObserver& observer) {
+            const Busy busy = bind::in_use(e.store());
+            e.shown().weights(observer);
+          },
+          py::arg("observer"), "Shows the weights to an observer.")
       .def("first_non_finite",
            [](const Executor& e) {
              const Busy busy = bind::in_use(e.store());

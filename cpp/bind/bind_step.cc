@@ -239,6 +239,13 @@ void bind_step(py::module_& m) {
           },
           "The rows of the value `samples` of the last step on this rank, in the order of its graph runs, "
           "flattened. The next step overwrites the array.")
+      .def(
+          "observe",
+          [](TrainStep& s, const std::optional<std::shared_ptr<NodeObserver>>& observer) {
+            const Busy busy(s.executor().store().busy(), "train_step");
+            s.observe(observer.value_or(nullptr));
+          },
+          py::arg("observer"), "Shows each value of the steps that follow to an observer; they run slower.")
       .def("settle", &TrainStep::settle, py::call_guard<py::gil_scoped_release>(),
            "Returns when the weights of the last update are here, from all nodes; all ranks call it together.")
       .def_property_readonly(

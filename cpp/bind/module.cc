@@ -13,6 +13,7 @@ void bind_io(py::module_& m);
 void bind_dist(py::module_& m);
 void bind_store(py::module_& m);
 void bind_graph(py::module_& m);
+void bind_fingerprint(py::module_& m);
 void bind_executor(py::module_& m);
 void bind_ops(py::module_& m);
 void bind_sample(py::module_& m);
@@ -33,6 +34,7 @@ PYBIND11_MODULE(_core, m) {
   bind_dist(m);  // before bindings with a Comm in their signatures
   bind_store(m);
   bind_graph(m);
+  bind_fingerprint(m);  // before bindings with an observer in their signatures
   bind_executor(m);
   bind_ops(m);
   bind_sample(m);

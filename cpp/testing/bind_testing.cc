@@ -3,10 +3,13 @@
 #include <pybind11/stl.h>
 
 #include <memory>
+#include <string>
+#include <utility>
 
 #include "bind/class.h"
 #include "mudd/dist/comm_threads.h"
 #include "testing/fault_files.h"
+#include "testing/flip.h"
 #include "testing/late_transport.h"
 
 namespace py = pybind11;
@@ -40,6 +43,16 @@ void bind_testing(py::module_& core) {
       .def_property_readonly("points", &FaultFiles::points)
       .def_property_readonly("log", &log_of,
                              "(call, path, to, data, offset) of each call that changed something.");
+  mudd::bind::Class<mudd::Flip, mudd::NodeObserver, std::shared_ptr<mudd::Flip>>(
+      m, "Flip", "Flips the last bit of an element of one value of a step, and shows all values to `inner`.")
+      .def(py::init([](std::shared_ptr<mudd::NodeObserver> inner, const std::string& stage, int run,
+                       const std::string& place, const std::string& value, int64_t element) {
+             return std::make_shared<mudd::Flip>(std::move(inner), mudd::parse_stage(stage), run, place, value,
+                                                 element);
+           }),
+           py::arg("inner"), py::arg("stage"), py::arg("run"), py::arg("place"), py::arg("value"),
+           py::arg("element") = 0)
+      .def_property_readonly("flipped", &mudd::Flip::flipped, "How many values it has changed.");
   // The caller keeps the object alive until it has set None again.
   m.def(
       "use_files", [](FaultFiles* faults) { mudd::io::set_files(faults); }, py::arg("faults").none(true),

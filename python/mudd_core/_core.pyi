@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import numpy.typing
 import typing
-__all__: list[str] = ['AtomicFolder', 'BatchSource', 'Batcher', 'Call', 'Comm', 'CommTimer', 'CutWeights', 'Executor', 'ExpertGroup', 'Graph', 'LiveBytes', 'MixSchedule', 'MixedRows', 'NodeGradients', 'NodeMemory', 'OpInput', 'OpOutput', 'OpSpec', 'OptimizerSetting', 'OptimizerSpec', 'Option', 'PackedRows', 'ParamStore', 'PeerError', 'PeerLeftError', 'Role', 'RowRule', 'SafetensorsFile', 'ShardRecord', 'StepReport', 'TokenFileSpec', 'TrainStep', 'UpdateGroup', 'add_own_optimizer', 'bf16_peak_gflops', 'check_levels', 'clear_requests', 'cpu_name', 'crc32c', 'crc32c_blocks', 'crc32c_combine', 'detected_isa', 'document_rows', 'fill_inputs', 'fit_line', 'fp32_order', 'free_space', 'install_stop_handlers', 'isa', 'isa_levels', 'join_ranks', 'learning_rate', 'list_folder', 'make_folders', 'memory_rows', 'num_threads', 'op_specs', 'optimizer_specs', 'peak_gflops', 'permute', 'phases', 'phases_of_schedules', 'philox', 'philox_key', 'principal_factors', 'quit_signals', 'random_normal', 'random_uniform', 'read_checked', 'read_file', 'read_gbps', 'remove_committed', 'remove_dead_temporaries', 'remove_stop_handlers', 'replace_file', 'request_stop', 'restore_set_aside', 'roles', 'sample', 'save_signal', 'schedules', 'set_num_threads', 'shuffled_index', 'stop_requested', 'stop_signal', 'stop_signals', 'table_rows', 'take_save_request', 'thread_ranks', 'tree_sum', 'verify_file', 'verify_tokens', 'warmups', 'write_shard']
+__all__: list[str] = ['AtomicFolder', 'BatchSource', 'Batcher', 'Call', 'Comm', 'CommTimer', 'CutWeights', 'Executor', 'ExpertGroup', 'Fingerprint', 'Graph', 'LiveBytes', 'MixSchedule', 'MixedRows', 'NodeGradients', 'NodeMemory', 'NodeObserver', 'OpInput', 'OpOutput', 'OpSpec', 'OptimizerSetting', 'OptimizerSpec', 'Option', 'PackedRows', 'ParamStore', 'PeerError', 'PeerLeftError', 'Role', 'RowRule', 'SafetensorsFile', 'ShardRecord', 'StepReport', 'TokenFileSpec', 'TrainStep', 'UpdateGroup', 'Values', 'add_own_optimizer', 'bf16_peak_gflops', 'check_levels', 'clear_requests', 'cpu_name', 'crc32c', 'crc32c_blocks', 'crc32c_combine', 'detected_isa', 'document_rows', 'fill_inputs', 'fit_line', 'fp32_order', 'free_space', 'install_stop_handlers', 'isa', 'isa_levels', 'join_ranks', 'learning_rate', 'list_folder', 'make_folders', 'memory_rows', 'num_threads', 'op_specs', 'optimizer_specs', 'peak_gflops', 'permute', 'phases', 'phases_of_schedules', 'philox', 'philox_key', 'principal_factors', 'quit_signals', 'random_normal', 'random_uniform', 'read_checked', 'read_file', 'read_gbps', 'remove_committed', 'remove_dead_temporaries', 'remove_stop_handlers', 'replace_file', 'request_stop', 'restore_set_aside', 'roles', 'sample', 'save_signal', 'schedules', 'set_num_threads', 'shuffled_index', 'stop_requested', 'stop_signal', 'stop_signals', 'table_rows', 'take_save_request', 'thread_ranks', 'tree_sum', 'verify_file', 'verify_tokens', 'warmups', 'write_shard']
 class ShardRecord:
     """
     The sizes, places and checksums of a written file.
@@ -374,6 +374,32 @@ class Graph:
         ...
     def text(self) -> str:
         ...
+class NodeObserver:
+    """
+    Sees each value of a step.
+    """
+class Fingerprint(NodeObserver):
+    """
+    Keeps a digest of each value of a step.
+    """
+    def __init__(self) -> None:
+        ...
+    def lines(self) -> list[tuple[str, int, str, str, str, list[int], str, int, int, str, list[float], list[str]]]:
+        """
+        (stage, run, place, op, value, shape, dtype, first element, first row, digest, samples, digests of rows) of each value, in the order of the step.
+        """
+class Values(NodeObserver):
+    """
+    Copies chosen values of a step.
+    """
+    def __init__(self, wanted: collections.abc.Sequence[tuple[str, int, str, str]], inner: NodeObserver | None = None) -> None:
+        """
+        wanted: (stage, run, place, value) of each. inner: another observer, which sees all values.
+        """
+    def kept(self) -> list[tuple[str, int, str, str, list[int], str, bytes]]:
+        """
+        (stage, run, place, value, shape, dtype, bytes) of each, in the order of the step.
+        """
 class Executor:
     """
     A planned graph with its arena.
@@ -396,6 +422,10 @@ class Executor:
         """
         (what, kind, bytes, first, last, offset) per buffer.
         """
+    def observe(self, observer: NodeObserver | None) -> None:
+        """
+        Shows each value of the runs that follow to an observer.
+        """
     def profile(self, on: bool, keep_calls: bool = False) -> None:
         """
         Times every node of the runs that follow.
@@ -414,6 +444,10 @@ class Executor:
         """
     def set(self, arg0: str, arg1: typing.Any) -> None:
         ...
+    def show_weights(self, observer: NodeObserver) -> None:
+        """
+        Shows the weights to an observer.
+        """
     def take_calls(self) -> list[tuple[str, str, float, float]]:
         """
         (label, phase, begin, end) of every call since the last time, with profile(True, keep_calls=True).
@@ -794,6 +828,10 @@ class TrainStep:
     def add_to_average(self, weight: float) -> None:
         """
         average += weight (w - average); 1 copies the weights.
+        """
+    def observe(self, observer: NodeObserver | None) -> None:
+        """
+        Shows each value of the steps that follow to an observer; they run slower.
         """
     def part(self, name: str) -> tuple[int, int]:
         """

@@ -10,7 +10,6 @@
 #include "mudd/base/row_tasks.h"
 #include "mudd/base/steady_seconds.h"
 #include "mudd/kernels/convert/convert.h"
-#include "mudd/kernels/reduce/reduce.h"
 
 namespace mudd {
 namespace {
@@ -23,9 +22,6 @@ void forward_of(const GraphNode& n, const Run& run) {
     throw RoomError("[mesh] " + n.label + ": " + error.what());
   }
 }
-
-// Integers and the float64 sums of a loss are not checked: the values before them are.
-bool fine(const Tensor& t) { return !t || (t.dtype != DType::f32 && t.dtype != DType::bf16) || all_finite(t); }
 
 }  // namespace
 
@@ -109,7 +105,8 @@ Executor::Executor(Graph graph, ParamStore& store, std::vector<ValueId> losses, 
       options_(options),
       plan_(prepare(graph_, store_, losses, keep, options_)),
       weights_(take_weight_memory()),
-      workspace_(graph_, plan_, store_, weights_) {
+      workspace_(graph_, plan_, store_, weights_),
+      shown_(graph_, plan_, store_) {
   list_reads();
   if (graph_.training())
     gradients_ = GradientSums(graph_, plan_, store_,
@@ -149,7 +146,7 @@ void Executor::list_reads() {
 
 void Executor::run(const StepInput& input, int run, GradientObserver* observer) {
   check_number(run);
-  forward(workspace_, input);
+  forward(workspace_, input, run);
   backward(workspace_, run, observer);
 }
 
@@ -158,12 +155,13 @@ void Executor::check_number(int run) const {
         ", got ", run);
 }
 
-void Executor::forward(Workspace& workspace, const StepInput& input) {
+void Executor::forward(Workspace& workspace, const StepInput& input, int run) {
   store_.packs().refresh_own();
   workspace.begin(input);
-  first_non_finite_.clear();
+  finite_.clear();
   if (options_.poison) workspace.poison();
-  for (int i = 0; i < plan_.backward_begin; ++i) time_position(workspace, i);
+  if (observer_) shown_.inputs(workspace, run, input.first_sample, *observer_);
+  for (int i = 0; i < plan_.backward_begin; ++i) time_position(workspace, i, run);
   workspace.end_forward();
 }
 
@@ -178,7 +176,7 @@ void Executor::backward(Workspace& workspace, int run, GradientObserver* observe
   auto use = plan_.gradients.begin();
   for (int i = plan_.backward_begin; i < static_cast<int>(plan_.schedule.size()); ++i) {
     if (cut && observer) observer->reaches(i);
-    time_position(workspace, i);
+    time_position(workspace, i, run);
     for (; observer && use != plan_.gradients.end() && use->position == i; ++use) observer->finished(*use);
   }
 }
@@ -192,12 +190,16 @@ void Executor::gather(size_t position) {
   for (size_t k = 0; k < awaits_[position].size(); ++k) store_.source()->await();
 }
 
-void Executor::time_position(Workspace& workspace, size_t position) {
+void Executor::time_position(Workspace& workspace, size_t position, int run) {
   gather(position);
   for (int parameter : first_reads_[position]) store_.await(parameter);
-  if (!profiling_) return run_position(workspace, position);
+  const auto compute = [&] {
+    if (observed()) observed_position(workspace, position, run);
+    else run_position(workspace, position);
+  };
+  if (!profiling_) return compute();
   const double begin = steady_seconds();
-  run_position(workspace, position);
+  compute();
   Span& span = spans_[position];
   span.begin = begin;
   span.end = steady_seconds();
@@ -220,7 +222,6 @@ void Executor::run_position(Workspace& workspace, size_t position) {
     narrow(c.elements, workspace.at<float>(c.from), workspace.at<bf16>(c.to));
   if (step.pass_to >= 0)
     add_into(bound.dout(0), workspace.tensor(n.inputs[n.node->passes_gradient()], step.pass_to));
-  if (options_.check_finite && first_non_finite_.empty()) note_non_finite(step, bound);
 }
 
 void Executor::profile(bool on, bool keep_calls) {
@@ -228,13 +229,6 @@ void Executor::profile(bool on, bool keep_calls) {
   keeps_calls_ = on && keep_calls;
   calls_.clear();
   if (on) spans_.assign(plan_.schedule.size(), {});
-}
-
-void Executor::note_non_finite(const PlanStep& step, const Run& run) {
-  const bool forward = step.phase != NodePass::backward;
-  const std::vector<Tensor>& written = forward ? run.out_ : run.din_;
-  if (!std::all_of(written.begin(), written.end(), fine))
-    first_non_finite_ = graph_.nodes()[step.node].label + (forward ? " (forward)" : " (backward)");
 }
 
 void Executor::release() {

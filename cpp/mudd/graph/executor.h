@@ -2,11 +2,13 @@
 // no call allocates. The immediate executor is immediate.h; both call the same nodes.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "mudd/graph/gradient_sums.h"
+#include "mudd/graph/observed_node.h"
 #include "mudd/graph/planner.h"
 #include "mudd/graph/workspace.h"
 #include "mudd/params/param_store.h"
@@ -48,8 +50,8 @@ class Executor {
   void run(const StepInput& input, int run, GradientObserver* observer = nullptr);
 
   // Run one half of a graph run. Several workspaces may be between their halves; the sums over a step need the
-  // backward halves in the order of `run`.
-  void forward(Workspace& workspace, const StepInput& input);
+  // backward halves in the order of `run`, which the forward half only shows to a NodeObserver.
+  void forward(Workspace& workspace, const StepInput& input, int run = 0);
   void backward(Workspace& workspace, int run, GradientObserver* observer = nullptr);
 
   // Return a value of the own workspace.
@@ -89,17 +91,24 @@ class Executor {
   const Run& bound(size_t position) const { return workspace_.bound(position); }
   double flops(size_t position) const;  // of its matmuls; 0 for a recomputed node
 
-  // Return the label of the first node with a non-finite output in the last run with check_finite; empty: none.
-  const std::string& first_non_finite() const { return first_non_finite_; }
+  // Show each value of the runs that follow to an observer, which may be slow and may allocate; null: none. The
+  // gradients of a graph run are then separate from their sum over runs, with the same bits.
+  void observe(std::shared_ptr<NodeObserver> observer);
+  // Show the inputs' and nodes' values of runs, and the weights, in this way.
+  const ShownNodes& shown() const { return shown_; }
+
+  // Return the first non-finite value of the last run with check_finite (NonFiniteCheck); empty: none.
+  const std::string& first_non_finite() const { return finite_.found(); }
 
  private:
   void check_number(int run) const;
   void list_reads();
   std::byte* take_weight_memory();
   void gather(size_t position);
-  void note_non_finite(const PlanStep& step, const Run& run);
+  void observed_position(Workspace& workspace, size_t position, int run);
+  bool observed() const { return observer_ || options_.check_finite; }
   void run_position(Workspace& workspace, size_t position);
-  void time_position(Workspace& workspace, size_t position);
+  void time_position(Workspace& workspace, size_t position, int run);
 
   Graph graph_;
   ParamStore& store_;
@@ -111,7 +120,9 @@ class Executor {
   GradientSums gradients_;
   std::vector<std::vector<int>> first_reads_;     // by position: parameters that no earlier position reads
   std::vector<std::vector<int>> posts_, awaits_;  // by position: units to request, units to wait for
-  std::string first_non_finite_;
+  ShownNodes shown_;
+  std::shared_ptr<NodeObserver> observer_;
+  NonFiniteCheck finite_;
   std::vector<Span> spans_;
   std::vector<TimedCall> calls_;
   bool profiling_ = false, keeps_calls_ = false;

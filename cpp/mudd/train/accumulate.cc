@@ -43,7 +43,7 @@ void Accumulate::run(const StepInput& input, const FillRun& fill, GradientSync& 
     if (totals.means) own.loss_scale = slots_over_counted();
     clock.lap(&StepSeconds::data);
     sync.enter(dist::Phase::forward, input.step);
-    executor_.forward(executor_.workspace(), own);
+    executor_.forward(executor_.workspace(), own, r);
     clock.lap(&StepSeconds::forward);
     sync.enter(dist::Phase::backward, input.step);
     executor_.backward(executor_.workspace(), r, &sync);

@@ -22,6 +22,7 @@ class CutStep final : public GradientSync, private BatchSum {
   CutStep(Executor& executor, GradientSums& sums, NodeGradients& gradients);
 
   Part part(int i) const override { return cut_.own(i); }
+  int ranks() const override { return comm_.world(); }
   const RowTotal* rows(int, int) const override { return nullptr; }
   void enter(dist::Phase phase, int64_t step) override { comm_.set_phase(phase, step); }
   // Graphs exchange messages, so ranks agree on a stop before each run.

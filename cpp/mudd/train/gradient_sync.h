@@ -21,6 +21,7 @@ class GradientSync : public GradientObserver {
     if (cut) return cut->own(i);
     return store.deals(i) ? store.parameters().held(i) : store.parameters().whole(i);
   }
+  virtual int ranks() const { return 1; }  // that sum their gradients
   // Return the total over all processes for a use with a row list; null: whole in the flat buffer.
   virtual const RowTotal* rows(int i, int use) const { return executor_.gradients().rows(i, use); }
 

@@ -26,6 +26,7 @@ class SharedStep final : public GradientSync, private BatchSum, private Arrival 
   ~SharedStep() override { executor_.store().forget_arrival(this); }
 
   Part part(int i) const override { return over_ranks_.part(i, comm_.rank()); }
+  int ranks() const override { return comm_.world(); }
   const RowTotal* rows(int i, int use) const override;
   void enter(dist::Phase phase, int64_t step) override;
   bool stops(bool asked) override;

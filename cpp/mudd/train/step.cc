@@ -59,11 +59,13 @@ StepReport TrainStep::run(const StepInput& input, int64_t updates, double lr, co
   StepInput seeded = input;
   seeded.seed = options_.seed;
   totals_.flags = flags;
+  if (observer_) show_state();
   clock_.start();
   accumulate_.run(seeded, fill, *sync_, totals_, clock_);
   sync_->enter(dist::Phase::reduce, input.step);
   sync_->finish_gradients(totals_.stop);
   clock_.lap(&StepSeconds::messages);
+  if (observer_ && !totals_.stop) show_sums();
   if (!totals_.stop) block_squares(gradients_, totals_.norm_squares);
   // Before the exchange: no process updates shared weights until all processes have exchanged their totals.
   executor_.store().before_change();
@@ -73,9 +75,13 @@ StepReport TrainStep::run(const StepInput& input, int64_t updates, double lr, co
   clock_.lap(&StepSeconds::messages);
   StepReport report = judge(totals_, options_.normalize, limits);
   if (!report.accepted()) return report;
-  const double clip = clip_factor(report.grad_norm, options_.clip);
+  if (observer_) show_numbers(report);
+  double clip = clip_factor(report.grad_norm, options_.clip);
+  show_number("clip factor", clip);
+  show_number("rate", lr);
   sync_->enter(dist::Phase::update, input.step);
   const bool finite = update_.run(updates, lr, clip / report.denominator);
+  if (observer_) update_.show(StepStage::update, *sync_, *observer_);
   if (average > 0) this->average().add(average);
   clock_.lap(&StepSeconds::update);
   sync_->enter(dist::Phase::gather, input.step);

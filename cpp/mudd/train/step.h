@@ -49,6 +49,9 @@ class TrainStep {
   // Return the elements of parameter i that are updated here.
   Part part(int i) const { return sync_->part(i); }
 
+  // Show each value of the steps that follow to an observer (Executor::observe); null: none.
+  void observe(std::shared_ptr<NodeObserver> observer);
+
   Executor& executor() { return executor_; }
 
   // Return the sums of the last step's metrics, in order.
@@ -62,8 +65,14 @@ class TrainStep {
   const StepSeconds& seconds() const { return clock_.seconds(); }    // of the last step
 
  private:
+  void show_state();
+  void show_sums();
+  void show_numbers(StepReport& report);
+  void show_number(const char* name, double& number);
+
   Executor& executor_;
   TrainStepOptions options_;
+  std::shared_ptr<NodeObserver> observer_;
   std::shared_ptr<GradientSync> sync_;
   Accumulate accumulate_;
   WeightUpdate update_;

@@ -43,6 +43,10 @@ class WeightUpdate {
   // gradients. Return false if a written weight or moment is not finite.
   bool run(int64_t updates, double lr, double grad_scale);
 
+  // Show the weights and moments that are updated here to an observer; before a step (state), or after it
+  // (update).
+  void show(StepStage stage, const GradientSync& sync, NodeObserver& observer) const;
+
   // Return the planes of the moments in the ParamStore: the first, the second, then the second's row and column
   // moments, up to the last one with a parameter.
   const std::vector<int>& moments() const { return moments_; }

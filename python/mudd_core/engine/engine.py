@@ -33,6 +33,7 @@ from mudd_core.engine.weight_norms import Squares, squares_of
 if TYPE_CHECKING:
     from mudd_core.data.rows import Rows
     from mudd_core.engine.model import Model
+    from mudd_core.engine.planned import Planned
 
 
 class Engine:
@@ -61,6 +62,8 @@ class Engine:
         self.step_seconds: dict[str, float] = {}  # of the last step by stage (LoopEngine.step_seconds)
         self._steps: dict[tuple[str, ...], _core.TrainStep] = {self._parts: self._step}
         self._taken = self._step  # the step that was taken last
+        self._observer: _core.NodeObserver | None = None  # of the steps in `observed`, and their graphs
+        self._observed: list[tuple[Planned, _core.TrainStep]] = []
         self._reader: _core.LiveBytes | None = None  # of an asynchronous save
         self._aux_loss = self._objective = 0.0
         self._accuracy: dict[str, float] = {}
@@ -154,12 +157,37 @@ class Engine:
 
     def _step_with(self, parts: tuple[str, ...]) -> _core.TrainStep:
         """Return the step over graphs with these optional inputs."""
+        if self._observer is not None:
+            planned = self._graphs.plan(parts, whole_gradients=True)
+            step = self._graphs.step(planned, self.groups, self._step)
+            step.observe(self._observer)
+            self._observed.append((planned, step))
+            return step
         if parts != self._parts:
             self.settle()  # the weights that another step still exchanges
         if parts not in self._steps:  # a new graph over the same weights and moments
             planned = self._graphs.plan(parts)
             self._steps[parts] = self._graphs.step(planned, self.groups, self._step)
         return self._steps[parts]
+
+    @contextmanager
+    def observed(self, observer: _core.NodeObserver) -> Iterator[None]:
+        """Show each value of the steps inside the block to an observer; all ranks enter and leave it together.
+
+        These steps run in separate graphs and have the same bits as other steps.
+        """
+        self.settle()
+        self.executor.release()
+        self._observer = observer
+        try:
+            yield
+        finally:
+            self._observer = None
+            for planned, step in self._observed:
+                step.settle()
+                step.observe(None)
+                planned.executor.release()
+            self._observed.clear()
 
     def settle(self) -> None:
         """Wait until all weights of the last step have arrived; all ranks call it together."""

@@ -53,8 +53,13 @@ class TrainingGraphs:
                 "train.micro_batch_size must be 0; set model.aux_scope=shard for micro-batches"
             )
 
-    def plan(self, optional: tuple[str, ...] = (), *, check_finite: bool = False) -> Planned:
-        """Plan the graph with these optional inputs, in memory that the ranks of a node share."""
+    def plan(
+        self, optional: tuple[str, ...] = (), *, check_finite: bool = False, whole_gradients: bool = False
+    ) -> Planned:
+        """Plan the graph with these optional inputs, in memory that the ranks of a node share.
+
+        whole_gradients: store no gradient of a table by rows, for an observer.
+        """
         train, store = self._config.train, self._model.store
         # A later engine of the model may have selected other parameters.
         self._model.train_only(choose_trained(self._model.store, self._config.trained))
@@ -68,7 +73,9 @@ class TrainingGraphs:
         )
         if self._cut:
             options["cut_gradients"] = True
-        if shared and self.comm.nodes > 1:  # nodes exchange the gradients of whole tables
+        if whole_gradients or (
+            shared and self.comm.nodes > 1
+        ):  # nodes exchange the gradients of whole tables
             options["gradient_rows"] = False
         planned = self._model.plan(
             "train",

@@ -255,10 +255,16 @@ def test_shapes_of_parameters_have_bounds() -> None:
 @pytest.mark.parametrize(
     ("parameter", "place"),
     [
-        ("embed", "embedding (forward)"),
-        ("blocks.0.attn.q.w", "blocks.0.attn.q:linear (forward)"),
-        ("blocks.1.ffn.down.w", "blocks.1.ffn.down:linear (forward)"),
-        ("final_norm.gain", "final_norm:rms_norm (forward)"),
+        ("embed", "embedding (forward), output 0 float32[2, 9, 36], inf at [0, 0, 0]"),
+        (
+            "blocks.0.attn.q.w",
+            "blocks.0.attn.q:linear (forward), output 0 float32[2, 9, 36], nan at [0, 0, 0]",
+        ),
+        (
+            "blocks.1.ffn.down.w",
+            "blocks.1.ffn.down:linear (forward), output 0 float32[2, 9, 36], nan at [0, 0, 0]",
+        ),
+        ("final_norm.gain", "final_norm:rms_norm (forward), output 0 float32[2, 9, 36], -inf at [0, 0, 0]"),
     ],
 )
 def test_the_node_that_reads_a_bad_weight_is_named(parameter: str, place: str) -> None:

@@ -1,0 +1,98 @@
+"""A record of one training step: a header and a line for each value, as a file of JSON lines.
+
+It has no weights: people on two machines compare it without sending a model.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from mudd_core.base.errors import UserError
+from mudd_core.base.regular_files import open_binary, write_file
+from mudd_core.base.types import Json, JsonObject
+from mudd_core.fingerprint.lines import FORMAT, Header, Key, Line
+from mudd_core.fingerprint.parsed import Malformed, header_of, line_of, parsed
+
+MOST_BYTES, MOST_LINES = 256 << 20, 1_000_000
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """The values of one training step, in the order in which they were computed."""
+
+    header: Header
+    lines: tuple[Line, ...]
+
+    def find(self, key: Key) -> Line | None:
+        """Return the line of a value; None if the step has no such value."""
+        return next((line for line in self.lines if line.key == key), None)
+
+    def write(self, path: str | Path) -> Path:
+        """Write the record to a file, which is complete or not there at all; return its path."""
+        target = Path(path)
+        head = {name: _json(value) for name, value in asdict(self.header).items()}
+        rows = [head, *(line_json(line) for line in self.lines)]
+        write_file(target, "".join(json.dumps(row, separators=(",", ":")) + "\n" for row in rows).encode())
+        return target
+
+    @classmethod
+    def read(cls, path: str | Path) -> StepRecord:
+        """Return the record in a file. Raise UserError for any other file."""
+        try:
+            rows = _rows(Path(path))
+            header = header_of(next(rows, {}))
+            if header.format != FORMAT:
+                raise Malformed(f"expected format {FORMAT}, got {header.format}: another version wrote it")
+            lines = tuple(line_of(row) for row in rows)
+        except OSError as error:
+            raise UserError(f"[diff] {path}: {error.strerror or error}") from None
+        except Malformed as error:
+            raise UserError(
+                f"[diff] {path}: expected a record of diff --record; {error}; record the step again"
+            ) from None
+        if len({line.key for line in lines}) < len(lines):
+            raise UserError(f"[diff] {path}: expected one line for each value, got two of one value")
+        return cls(header, lines)
+
+
+def line_json(line: Line) -> JsonObject:
+    """Return a line as JSON, without defaults."""
+    row: JsonObject = {
+        "stage": line.key.stage,
+        "place": line.key.place,
+        "op": line.op,
+        "value": line.key.value,
+        "shape": list(line.shape),
+        "dtype": line.dtype,
+        "digest": line.digest,
+        "samples": [_json(one) for one in line.samples],
+    }
+    further: JsonObject = {
+        "run": line.key.run,
+        "rank": line.key.rank,
+        "begin": line.begin,
+        "first_row": line.first_row,
+        "rows": list(line.rows),
+    }
+    return {**row, **{name: value for name, value in further.items() if value}}
+
+
+def _json(value: Json) -> Json:
+    """Return a value as JSON has it: NaN and infinities as strings, other floats with nine digits."""
+    if not isinstance(value, float):
+        return value
+    return float(f"{value:.9g}") if math.isfinite(value) else str(value)
+
+
+def _rows(path: Path) -> Iterator[JsonObject]:
+    with open_binary(path) as file:
+        size = 0
+        for number, row in enumerate(iter(lambda: file.readline(MOST_BYTES + 1), b"")):
+            size += len(row)
+            if size > MOST_BYTES or number > MOST_LINES:
+                raise Malformed(f"expected at most {MOST_BYTES} bytes and {MOST_LINES} lines")
+            yield parsed(row, number + 1)
