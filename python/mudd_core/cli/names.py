@@ -69,6 +69,10 @@ TOOLS: dict[str, tuple[str, str]] = {
         "mudd_core.tools.compare.command",
         "compare runs: config, losses, curves, the first step that differs",
     ),
+    "diff": (
+        "mudd_core.tools.diff.command",
+        "find why two runs differ: settings, first step, first node",
+    ),
     "doctor": (
         "mudd_core.tools.doctor.command",
         "check this machine; each problem is printed with its remedy",
@@ -89,7 +93,7 @@ GROUPS = {
         *("preprocess", "bakeoff", "sweep", "mup", "grow"),
     ),
     "use a model": ("sample", "chat", "validate", "evaluate", "import", "export", "verify", "average"),
-    "look inside": ("configs", "report", "compare", "weights"),
+    "look inside": ("configs", "report", "compare", "diff", "weights"),
     "machines": ("doctor", "profile", "commbench", "scale", "slurm", "completion"),
 }
 ALIASES = {"validation": "validate", "valid": "validate", "eval": "validate", "generate": "sample"}

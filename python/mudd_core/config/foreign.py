@@ -153,7 +153,6 @@ COMMANDS = {
     **dict.fromkeys(("push", "upload"), "export"),
     **dict.fromkeys(("bench", "benchmark", "timing"), "profile"),
     **dict.fromkeys(("check", "diagnose", "info", "env"), "doctor"),
-    "diff": "compare",
     "plan": "--plan",
     "version": "--version",
 }

@@ -90,7 +90,7 @@ KINDS = (
         "The folder has no run, has files of another program, or cannot be written.",
         "Name the folder of a run to read it, and a new or empty folder to train.",
         "running/work-directory.md",
-        ("workdir", "report", "compare"),
+        ("workdir", "report", "compare", "diff"),
     ),
     Kind(
         "MC208",

@@ -10,8 +10,7 @@ the others. Runs may still be training; the command trains nothing and takes no 
 from __future__ import annotations
 
 import string
-import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -21,7 +20,6 @@ from mudd_core.base.regular_files import write_text
 from mudd_core.base.show.chart import COLORS, Point, axis, means, text_chart
 from mudd_core.base.show.json_text import json_text
 from mudd_core.base.show.printable import visible
-from mudd_core.base.show.tables import text_table
 from mudd_core.base.show.terminal import Screen, screen
 from mudd_core.base.surroundings import typed_program
 from mudd_core.config.tool_arguments import ToolArguments
@@ -42,6 +40,7 @@ from mudd_core.tools.compare.compared import (
     steps_of,
 )
 from mudd_core.tools.compare.parts import parts_after_curves, parts_before_curves
+from mudd_core.tools.compare.show import part_lines
 from mudd_core.tools.compare.values import comparison_values
 
 MOST_RUNS = len(COLORS)
@@ -85,24 +84,27 @@ def _with_page(words: Sequence[str]) -> list[str]:
     ]
 
 
-def read_runs(names: Sequence[str]) -> list[ComparedRun]:
-    """Read the runs and assign letters; raise UserError for fewer than two, too many, or a repeated run."""
+def read_runs(names: Sequence[str], command: str = "compare") -> list[ComparedRun]:
+    """Read the runs and assign letters; raise UserError for fewer than two, too many, or a repeated run.
+
+    command: for messages.
+    """
     if len(names) < 2:
         got = f"got {names[0]} alone" if names else "got none"
         raise UserError(
-            f"[compare] RUN: expected the folders of two runs or more, {got}; type: "
-            f"{' '.join(typed_program())} compare {names[0] if names else 'RUN'} OTHER_RUN"
+            f"[{command}] RUN: expected the folders of two runs or more, {got}; type: "
+            f"{' '.join(typed_program())} {command} {names[0] if names else 'RUN'} OTHER_RUN"
         )
     if len(names) > MOST_RUNS:
-        raise UserError(f"[compare] RUN: expected at most {MOST_RUNS} runs, got {len(names)}")
+        raise UserError(f"[{command}] RUN: expected at most {MOST_RUNS} runs, got {len(names)}")
     runs: list[ComparedRun] = []
     for letter, name in zip(string.ascii_uppercase, names, strict=False):
-        run = read_run(letter, name)
+        run = read_run(letter, name, command)
         place = run.records.folder.path.resolve()
         for other in runs:
             if place == other.records.folder.path.resolve():
                 raise UserError(
-                    f"[compare] {name}: expected another run, got {other.typed} again; name each once"
+                    f"[{command}] {name}: expected another run, got {other.typed} again; name each once"
                 )
         runs.append(run)
     return runs
@@ -121,7 +123,7 @@ def comparison_text(runs: Sequence[ComparedRun], shown: Screen) -> str:
     """Return the whole report, without a line feed at its end."""
     lines: list[str] = []
     for part in parts_before_curves(runs):
-        lines += [*_part(part, shown.width), ""]
+        lines += [*part_lines(part, shown.width), ""]
     for title, name, tables in (
         ("training loss", "loss", [run.updates for run in runs]),
         ("validation loss", "val_loss", [run.validations for run in runs]),
@@ -129,34 +131,8 @@ def comparison_text(runs: Sequence[ComparedRun], shown: Screen) -> str:
         if chart := _chart(title, name, runs, tables, shown.width):
             lines += [chart, ""]
     for part in parts_after_curves(runs):
-        lines += [*_part(part, shown.width), ""]
+        lines += [*part_lines(part, shown.width), ""]
     return "\n".join(lines[:-1])
-
-
-def _part(part: Part, width: int) -> Iterator[str]:
-    yield part.title
-    if part.rows:
-        columns = len(part.rows[0])
-        table = text_table(part.rows, left=range(columns) if part.words else (0,))
-        fits = all(len(line) + 2 <= width for line in table)
-        yield from (f"  {line}".rstrip() for line in (table if fits else _listed(part.rows)))
-    for note in part.notes:
-        if note.startswith(" "):  # a command, which is not wrapped
-            yield note
-        else:
-            yield from textwrap.wrap(
-                note, width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
-            )
-
-
-def _listed(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield the rows of a table that is too wide: one line for each cell, below the name of the row."""
-    head, *rest = rows
-    for name, *cells in rest:
-        yield name
-        labels = head[1:]
-        margin = max(map(len, labels))
-        yield from (f"  {label:<{margin}}  {cell}" for label, cell in zip(labels, cells, strict=True))
 
 
 def _chart(title: str, name: str, runs: Sequence[ComparedRun], tables: Sequence[Metrics], width: int) -> str:

@@ -101,14 +101,14 @@ class ComparedRun:
         return self.records.batch_hashes
 
 
-def read_run(letter: str, typed: str) -> ComparedRun:
+def read_run(letter: str, typed: str, command: str = "compare") -> ComparedRun:
     """Read the run that a folder, the folder of a checkpoint, or a URL names; no lock is taken.
 
-    Raise UserError if it names no run.
+    command: for messages. Raise UserError if it names no run.
     """
     name, until = run_and_step(typed)
-    if not is_url(name) and not (folder := RunFolder.named(name, argument="[compare] RUN")).holds_run:
-        raise UserError(f"[compare] {typed}: expected the folder of a run, got {_without_run(folder)}")
+    if not is_url(name) and not (folder := RunFolder.named(name, argument=f"[{command}] RUN")).holds_run:
+        raise UserError(f"[{command}] {typed}: expected the folder of a run, got {_without_run(folder)}")
     config, folder = named_run({"--workdir": name}, (), needs=())
     records = read_records(folder, config)
     if until is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -48,8 +49,18 @@ def parts_before_curves(runs: Sequence[ComparedRun]) -> list[Part]:
 def parts_after_curves(runs: Sequence[ComparedRun]) -> list[Part]:
     """Return the parts about first differences, speed, memory and final weights."""
     base, *others = runs
-    differences = [difference_part(base, other, first_difference(base, other)) for other in others]
+    differences = [_with_command(base, other) for other in others]
     return [*differences, speed_part(runs, [run.letter for run in runs]), hash_part(runs)]
+
+
+def _with_command(base: ComparedRun, other: ComparedRun) -> Part:
+    """Return the part about the first difference, with the command that names the first node that differs."""
+    found = first_difference(base, other)
+    part = difference_part(base, other, found)
+    if found.step is None:
+        return part
+    command = shlex.join([*typed_program(), "diff", base.typed, other.typed])
+    return replace(part, notes=[*part.notes, "The first node that differs:", f"  {command}"])
 
 
 def difference_part(base: ComparedRun, other: ComparedRun, found: FirstDifference) -> Part:

@@ -32,22 +32,25 @@ _NAMES = ("version", "commit", "cpu", "level", "threads", "ranks")
 
 def config_part(runs: Sequence[ComparedRun], letters: Sequence[str]) -> Part:
     """Return the fields that differ. A mark shows fields that may change on resume, because they change no result."""
+    fixed, free = config_rows(runs)
+    notes = ["* does not affect the training"] if free else []
+    rows = [*fixed, *([name + _FREE, *values] for name, *values in free)]
+    title = f"config: {len(rows)} field{'s' * (len(rows) != 1)} differ{'s' * (len(rows) == 1)}"
+    return Part(title if rows else "config: equal", with_head("field", letters, rows), notes, words=True)
+
+
+def config_rows(runs: Sequence[ComparedRun]) -> tuple[list[list[str]], list[list[str]]]:
+    """Return rows of the fields that differ: those that affect the training, and those that may change on resume."""
     infos = [{info.path: info for info in walk(run.records.config)} for run in runs]
     names = dict.fromkeys(path for of_run in infos for path in of_run)
-    fixed, free = [], []
+    fixed, free = list[list[str]](), list[list[str]]()
     for name in names:
         found = [of_run.get(name) for of_run in infos]
         if len({None if info is None else info.value for info in found}) == 1:
             continue
-        row = [name, *map(_value, found)]
-        if any(info is not None and info.free_on_resume for info in found):
-            free.append([name + _FREE, *row[1:]])
-        else:
-            fixed.append(row)
-    notes = ["* does not affect the training"] if free else []
-    rows = [*fixed, *free]
-    title = f"config: {len(rows)} field{'s' * (len(rows) != 1)} differ{'s' * (len(rows) == 1)}"
-    return Part(title if rows else "config: equal", with_head("field", letters, rows), notes, words=True)
+        may_change = any(info is not None and info.free_on_resume for info in found)
+        (free if may_change else fixed).append([name, *map(_value, found)])
+    return fixed, free
 
 
 def _value(info: FieldInfo | None) -> str:
@@ -56,26 +59,39 @@ def _value(info: FieldInfo | None) -> str:
 
 def data_part(runs: Sequence[ComparedRun], letters: Sequence[str]) -> Part:
     """Return token caches, vocabularies and tokenizers that differ."""
-    found: dict[str, list[Json]] = {
-        shown_name: [run.records.facts.get(name) for run in runs] for name, shown_name in _OF_DATA.items()
-    }
-    found["tokenizer"] = [_tokenizer(run) for run in runs]
+    found = _of_data(runs)
     if rows := _differing(found):
         return Part("documents and tokenizers differ", with_head("", letters, rows), words=True)
     known = [f"{name} {_fact(values[0])}" for name, values in found.items() if values[0] is not None]
     return Part("documents and tokenizer: equal", (), [", ".join(known)] if known else [])
 
 
+def data_rows(runs: Sequence[ComparedRun]) -> list[list[str]]:
+    """Return rows of the token caches, vocabularies and tokenizers that differ."""
+    return _differing(_of_data(runs))
+
+
+def _of_data(runs: Sequence[ComparedRun]) -> dict[str, list[Json]]:
+    found: dict[str, list[Json]] = {
+        shown_name: [run.records.facts.get(name) for run in runs] for name, shown_name in _OF_DATA.items()
+    }
+    return {**found, "tokenizer": [_tokenizer(run) for run in runs]}
+
+
 def machine_part(runs: Sequence[ComparedRun], letters: Sequence[str]) -> Part:
     """Return programs and machines that differ between runs, or between the starts of one run."""
-    facts = [_of_program(run) for run in runs]
-    names = dict.fromkeys(name for of_run in facts for name in of_run)
-    rows = _differing({name: [of_run.get(name) for of_run in facts] for name in names})
-    if rows := [*machine_rows(runs), *rows]:
+    if rows := [*machine_rows(runs), *program_rows(runs)]:
         return Part("program and machine differ", with_head("", letters, rows), words=True)
     return Part(
         "program and machine: equal", (), [f"{machine_text(runs[0])}; {bits_text(runs[0].records.facts)}"]
     )
+
+
+def program_rows(runs: Sequence[ComparedRun]) -> list[list[str]]:
+    """Return rows of the facts about bits, and of the hashes of user code, that differ."""
+    facts = [_of_program(run) for run in runs]
+    names = dict.fromkeys(name for of_run in facts for name in of_run)
+    return _differing({name: [of_run.get(name) for of_run in facts] for name in names})
 
 
 def _of_program(run: ComparedRun) -> JsonObject:

@@ -1,0 +1,95 @@
+"""The settings of two runs that differ, each with the kind of setting and whether it can change the training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from mudd_core.base.types import JsonObject
+from mudd_core.run.records.facts import BF16_UNIT, FP32_ORDER, SINCE, WIRE_HOSTS, data_fingerprint
+from mudd_core.tools.compare.compared import ComparedRun
+from mudd_core.tools.compare.settings import config_rows, data_rows, machine_rows, program_rows
+
+_BITS = (FP32_ORDER, BF16_UNIT, WIRE_HOSTS, SINCE)
+_CODE = ("version", "commit")
+_TOKENIZER = ("vocabulary", "tokenizer")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting with other values in two runs. kind: config, seed, data, tokenizer, code, level, machine or resumes.
+
+    free: it does not affect the training, such as a field that may change on resume.
+    """
+
+    kind: str
+    name: str
+    base: str
+    other: str
+    free: bool = False
+
+    def to_dict(self) -> JsonObject:
+        """Return the setting for --json."""
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "a": self.base,
+            "b": self.other,
+            "affects_training": not self.free,
+        }
+
+
+def settings_that_differ(base: ComparedRun, other: ComparedRun) -> list[Setting]:
+    """Return the settings with other values in two runs; those that affect the training come first."""
+    runs = (base, other)
+    found = [*_of_config(runs), *_of_data(runs), *_of_program(runs), *_resumes(runs)]
+    return sorted(found, key=lambda one: one.free)
+
+
+def _of_config(runs: Sequence[ComparedRun]) -> Iterator[Setting]:
+    fixed, free = config_rows(runs)
+    same_data = _same_data(runs)
+    for name, one, two in fixed:
+        # The fingerprint of the token cache decides whether another path has other documents.
+        is_free = name == "data.path" and same_data
+        yield Setting("seed" if name.endswith(".seed") else "config", name, one, two, is_free)
+    for name, one, two in free:
+        yield Setting("config", name, one, two, True)
+
+
+def _same_data(runs: Sequence[ComparedRun]) -> bool:
+    one, two = (data_fingerprint(run.records.facts) for run in runs)
+    return bool(one) and one == two
+
+
+def _of_data(runs: Sequence[ComparedRun]) -> Iterator[Setting]:
+    for name, one, two in data_rows(runs):
+        yield Setting("tokenizer" if name in _TOKENIZER else "data", name, one, two)
+
+
+def _of_program(runs: Sequence[ComparedRun]) -> Iterator[Setting]:
+    for name, one, two in program_rows(runs):
+        kind = "code" if name.startswith("code of ") else "level" if name in _BITS else "config"
+        yield Setting(kind, name, one, two)
+    # Only the bits of earlier versions depend on the instruction set level itself.
+    old = any(FP32_ORDER not in run.records.facts for run in runs)
+    for name, one, two in machine_rows(runs):
+        if name in _CODE:
+            yield Setting("code", name, one, two)
+        else:
+            yield Setting(
+                "level" if name == "level" else "machine", name, one, two, name != "level" or not old
+            )
+
+
+def _resumes(runs: Sequence[ComparedRun]) -> Iterator[Setting]:
+    one, two = map(_resumed_after, runs)
+    if one != two:
+        yield Setting("resumes", "resumed after step", one, two, True)
+
+
+def _resumed_after(run: ComparedRun) -> str:
+    """Return the steps after which a run was resumed, as text; `never` if there are none."""
+    steps = (event.get("step") for event in run.records.events if event["event"] == "resumed")
+    found = sorted({step for step in steps if isinstance(step, int) and step < max(1, run.last_step)})
+    return ", ".join(f"{step:,}" for step in found) or "never"

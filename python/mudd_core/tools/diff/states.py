@@ -1,0 +1,117 @@
+"""The checkpoints that two runs have at the same steps: equal states, and the first one that differs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from mudd_core.base.errors import FormatError, UserError
+from mudd_core.base.types import Json
+from mudd_core.checkpoint.manifest import Manifest, Tensor
+from mudd_core.checkpoint.manifest_reader import read_manifest
+from mudd_core.checkpoint.stored import stored_tensors
+from mudd_core.run.store.checkpoints import Checkpoints
+from mudd_core.tools.compare.compared import ComparedRun
+
+_AT_ONCE = 1 << 22  # elements that are read at a time
+# Keys of a checkpoint's state that decide later updates, in addition to its tensors.
+_COUNTERS = ("step", "skipped_steps", "skips_in_row", "rewinds", "spike_losses", "spike_norms")
+
+
+@dataclass(frozen=True)
+class States:
+    """The common checkpoints of two runs. equal: steps with equal states, up to the first one that differs.
+
+    step: the first step with other states; None if there is none. names: its tensors and counters that differ. notes:
+    sentences about checkpoints that cannot be read.
+    """
+
+    equal: tuple[int, ...] = ()
+    step: int | None = None
+    names: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def newest_equal(self) -> int | None:
+        """Return the newest step with equal states; None if there is none."""
+        return self.equal[-1] if self.equal else None
+
+
+def compared_states(base: ComparedRun, other: ComparedRun) -> States:
+    """Compare the checkpoints that both runs have, by the checksums in their manifests.
+
+    Weights are read only if the runs were saved by different numbers of ranks, because then the checksums are of
+    different parts.
+    """
+    equal, notes = list[int](), list[str]()
+    for step in sorted(set(steps_of_checkpoints(base)) & set(steps_of_checkpoints(other))):
+        try:
+            names = unequal_tensors(folder_of(base, step), folder_of(other, step))
+        except (FormatError, OSError) as error:  # a run in progress may delete a checkpoint meanwhile
+            notes.append(f"The checkpoints of step {step:,} cannot be compared: {error}.")
+            continue
+        if names:
+            return States(tuple(equal), step, tuple(names), tuple(notes))
+        equal.append(step)
+    return States(tuple(equal), notes=tuple(notes))
+
+
+def steps_of_checkpoints(run: ComparedRun) -> list[int]:
+    """Return the steps of the run's checkpoints, up to the step that the user named; ascending."""
+    try:
+        steps = Checkpoints(run.records.folder).steps()
+    except UserError:
+        return []
+    return [step for step in steps if run.until is None or step <= run.until]
+
+
+def folder_of(run: ComparedRun, step: int) -> Path:
+    """Return the folder of a checkpoint."""
+    return run.records.folder.step_folder(step)
+
+
+def unequal_tensors(one: Path, two: Path) -> list[str]:
+    """Return the names of the tensors and counters that differ in two checkpoints; tensors in only one differ."""
+    manifests = read_manifest(one), read_manifest(two)
+    left, right = (manifest.tensors for manifest in manifests)
+    names = list(dict.fromkeys((*left, *right)))
+    found = [name for name in names if _differs(name, (one, two), manifests)]
+    states = tuple(manifest.state for manifest in manifests)
+    return [*found, *(f"counter {name}" for name in _COUNTERS if _counter_differs(name, *states))]
+
+
+def _counter_differs(name: str, one: Mapping[str, Json], two: Mapping[str, Json]) -> bool:
+    # Checkpoints of early versions lack some counters.
+    return name in one and name in two and one[name] != two[name]
+
+
+def _differs(name: str, folders: tuple[Path, Path], manifests: tuple[Manifest, Manifest]) -> bool:
+    left, right = (manifest.tensors.get(name) for manifest in manifests)
+    if left is None or right is None or (left.dtype, left.shape) != (right.dtype, right.shape):
+        return True
+    if _parts(left) == _parts(right):
+        return _checksums(left) != _checksums(right)
+    return any(not np.array_equal(one, two) for one, two in _pieces(name, folders, manifests))
+
+
+def _parts(tensor: Tensor) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    return [(part.offsets, part.shape) for part in tensor.slices]
+
+
+def _checksums(tensor: Tensor) -> list[tuple[int, ...]]:
+    return [part.crcs for part in tensor.slices]
+
+
+def _pieces(
+    name: str, folders: tuple[Path, Path], manifests: tuple[Manifest, Manifest]
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield the same elements of a tensor of two checkpoints as bytes, a piece at a time."""
+    one, two = (
+        stored_tensors(folder, manifest)[name] for folder, manifest in zip(folders, manifests, strict=True)
+    )
+    for begin in range(0, one.size, _AT_ONCE):
+        end = min(one.size, begin + _AT_ONCE)
+        yield one.elements(begin, end).view(np.uint8), two.elements(begin, end).view(np.uint8)
