@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from mudd_core.base.errors import FormatError, UserError
-from mudd_core.base.members import object_in
-from mudd_core.base.regular_files import read_bytes
 from mudd_core.base.types import Json, JsonObject
 from mudd_core.checkpoint import final_hash, is_weight, whole_parts
 from mudd_core.checkpoint.manifest_reader import read_manifest
 from mudd_core.checkpoint.stored import stored_tensors
 from mudd_core.config import Config, config_hash
 from mudd_core.config.fields import Scalar, walk
-from mudd_core.data.sources.access import cache_root
-from mudd_core.data.sources.notes import hashes_of
-from mudd_core.data.tokenizers.files import VOCABULARIES
 from mudd_core.interop.imported import base_source
+from mudd_core.provenance.data_facts import DataFacts
 from mudd_core.run.build.base import BASE_FACT, weights_sha256
 from mudd_core.run.build.start_source import read_source
 from mudd_core.run.records.events import EventName
-from mudd_core.run.records.facts import BF16_UNIT, FP32_ORDER, SEAL_FACT, SINCE, WIRE_HOSTS, data_fingerprint
+from mudd_core.run.records.facts import BF16_UNIT, FP32_ORDER, SINCE, WIRE_HOSTS
 from mudd_core.run.records.machine import COMMAND, MACHINE, MODULES
 from mudd_core.run.store.json_files import facts_of
 from mudd_core.run.store.metrics import events_of, rows_of
@@ -32,19 +27,11 @@ from mudd_core.run.store.own_code import MEMBER as OWN
 from mudd_core.run.store.run_folder import RunFolder
 
 MOST_LOSSES = 1000  # losses in a statement; of more, evenly spaced ones
-_MOST_FILES, _MOST_STARTS = 1000, 1000
+_MOST_STARTS = 1000
 # Fields that only say where something is on this machine, or what is printed.
-_LOCAL = ("data.cache_dir", "storage.", "hub.", "log.", "dist.", "mesh.", "sample.")
-KEPT = ("mesh.wire",)
+_LOCAL = ("data.cache_dir", "storage.", "hub.", "log.", "dist.", "mesh.", "sample.", "train.profile")
+_KEPT = ("mesh.wire",)
 _STARTS = (EventName.STARTED, EventName.RESUMED, EventName.IMPORTED)
-_OF_CACHE = {
-    "corpus_hash": "documents",
-    "content_hash": "ids",
-    "train_documents": "trainDocuments",
-    "valid_documents": "validDocuments",
-    "train_tokens": "trainTokens",
-    "valid_tokens": "validTokens",
-}
 
 
 @dataclass
@@ -58,7 +45,7 @@ class RunFacts:
 
     def sections(self) -> JsonObject:
         """Return the sections config, data, tokenizer, base, run and missing."""
-        data, tokenizer = self._data()
+        data, tokenizer = DataFacts(self.run, self.config, self.missing).sections()
         found: JsonObject = {
             "config": self._config(),
             "data": data,
@@ -70,49 +57,6 @@ class RunFacts:
 
     def _config(self) -> JsonObject:
         return {"hash": config_hash(self.config), "values": config_values(self.config)}
-
-    def _data(self) -> tuple[JsonObject, JsonObject | None]:
-        """Return the sections of the data and of their tokenizer."""
-        facts = facts_of(self.run)
-        fingerprint, seal = data_fingerprint(facts), facts.get(SEAL_FACT)
-        data: JsonObject = {"name": Path(self.config.data.path).name} if self.config.data.path else {}
-        data |= {"fingerprint": fingerprint} if fingerprint else {}
-        data |= {"seal": seal} if isinstance(seal, str) else {}
-        cache = self._cache(fingerprint)
-        data |= {ours: cache[name] for name, ours in _OF_CACHE.items() if name in cache}
-        if fingerprint and "documents" not in data:
-            self.missing.append(
-                "data.documents: the token cache of this run is gone, or its pipeline keeps no such hash"
-            )
-        if files := self._files(fingerprint):
-            data["files"] = list[Json](files)
-        return data, self._tokenizer(cache)
-
-    def _roots(self) -> list[Path]:
-        return [cache_root(self.config), self.run.path.parent / "cache"]
-
-    def _cache(self, fingerprint: str) -> JsonObject:
-        """Return cache.json of the run's token cache; empty without it."""
-        folders = [root / fingerprint for root in self._roots() if fingerprint]
-        return next(filter(None, (object_in(folder / "cache.json") for folder in folders)), {})
-
-    def _files(self, fingerprint: str) -> list[str]:
-        """Return the SHA-256 of each file that the cache was built from; empty if the cache has no such notes."""
-        for root in self._roots() if fingerprint else ():
-            for name in (fingerprint, f"chat-{fingerprint}"):
-                if found := hashes_of(root, name):
-                    return found if len(found) <= _MOST_FILES else []
-        return []
-
-    def _tokenizer(self, cache: JsonObject) -> JsonObject | None:
-        found: JsonObject = {"name": Path(self.config.data.tokenizer).name}
-        if isinstance(sha256 := cache.get("tokenizer_hash"), str):
-            found["sha256"] = sha256
-        elif names := [name for name in VOCABULARIES if (self.run.path / name).is_file()]:
-            found["sha256"] = hashlib.sha256(read_bytes(self.run.path / names[0])).hexdigest()
-        else:
-            self.missing.append("tokenizer.sha256: the run has no file of its tokenizer")
-        return found
 
     def _base(self) -> JsonObject | None:
         """Return the section of the weights from which the run started; None for a run from random weights."""
@@ -166,8 +110,13 @@ def config_values(config: Config) -> JsonObject:
     return {
         info.path: _on_any_machine(info.value)
         for info in walk(config)
-        if info.value != usual.get(info.path) and (info.path in KEPT or not info.path.startswith(_LOCAL))
+        if info.value != usual.get(info.path) and not is_local(info.path)
     }
+
+
+def is_local(path: str) -> bool:
+    """Return True for a field that a statement does not contain: a place on a machine, or what is printed."""
+    return path.startswith(_LOCAL) and path not in _KEPT
 
 
 def own_files(facts: JsonObject) -> JsonObject:
@@ -224,7 +173,10 @@ def _argument(word: str) -> str:
 
 
 def _on_any_machine(value: Scalar) -> Scalar:
-    return ",".join(map(_last, value.split(","))) if isinstance(value, str) and "/" in value else value
+    """Return the value of a field with the last part of absolute paths only. It may be a list of paths or options."""
+    if not isinstance(value, str) or "/" not in value:
+        return value
+    return " ".join(",".join(map(_argument, word.split(","))) for word in value.split(" "))
 
 
 def _last(name: str) -> str:

@@ -216,3 +216,26 @@ def test_programs_of_the_system_sign_a_statement(copy: Path, tmp_path: Path) -> 
     assert call(*check, text=text).returncode == 0
     assert call(*check, text=text.replace(b"train.steps", b"train.stepz")).returncode != 0
     assert main(["verify", str(copy)]) == 0  # the signature is no file of the statement
+
+
+def test_the_sources_of_a_mixture_have_their_own_hashes(
+    run: TinyRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    for number in range(20):
+        (other / f"{number}.txt").write_text(f"a text about {number}\n" * 40)
+    sources = f"data.sources=a.path={run.text} b.path={other}"
+    data = ["data.mix=a:0.5,b:0.5", sources, f"data.cache_dir={tmp_path / 'cache'}"]
+    mixed = TinyRun(tmp_path / "mixed", run.text)
+    assert main([f"--config={mixed.config}", f"--workdir={mixed.workdir}", *data, *WORDS]) == 0
+    to = exported(mixed, tmp_path / "out")
+    predicate = content(to)["predicate"]
+    assert predicate["config"]["values"]["data.sources"] == "a.path=text b.path=other"
+    kept = content(exported(run, tmp_path / "plain"))["predicate"]["data"]["documents"]
+    assert predicate["data"]["sources"]["a"]["documents"] == kept
+    assert len(predicate["data"]["sources"]["b"]["ids"]) == 64 and predicate["missing"] == []
+    code, _, err = verified(capsys, to, f"--data={run.text}")
+    assert code == 2 and "has no hash of the documents or of their files" in err
+    code, out, _ = verified(capsys, to, "--train", *data[1:])
+    assert code == 0 and "the tokens have the seal of the statement" in out
