@@ -216,7 +216,7 @@ def test_adapters_name_their_base_by_hash(
     assert code == 1 and f"differs: base: the weights of {other.workdir}: expected SHA-256" in out
     assert "which --train skips because files differ" in out
     code, _, err = verified(capsys, to, *words)
-    assert code == 2 and "expected the weights from which the run started, got none; add --base=PATH" in err
+    assert code == 2 and "the run has start.load_parameters_path=" in err and "add --base=PATH" in err
 
 
 def test_own_code_runs_only_if_the_user_names_it(
@@ -249,6 +249,29 @@ def test_a_statement_cannot_name_code_to_run(copy: Path, words: list[str], capsy
         assert code == 2 and not (copy.parent / "ran").exists(), err
 
 
+PLACES = {
+    "log.metrics_file": "ran",
+    "data.cache_dir": "ran",
+    "train.profile": "ran",
+    "hub.online": True,
+    "data.eval_path": "/etc",
+    "data.tokenizer": "/etc/passwd",
+    "data.template": "/etc/passwd",
+    "lora.start_from": "/etc",
+}
+
+
+@pytest.mark.parametrize("field", PLACES)
+def test_a_statement_cannot_name_a_place(
+    copy: Path, words: list[str], field: str, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(copy.parent)
+    edit(copy, lambda predicate: predicate["config"]["values"].update({field: PLACES[field]}), forged=True)
+    code, _, err = verified(capsys, copy, *words)
+    assert code == 2 and (f"a statement has no {field}" in err or f"the run has {field}=/etc" in err), err
+    assert not (copy.parent / "ran").exists()
+
+
 def test_what_cannot_be_derived_is_refused(
     run: TinyRun, copy: Path, words: list[str], capsys: Capsys
 ) -> None:
@@ -265,7 +288,7 @@ def test_what_cannot_be_derived_is_refused(
         code, _, err = verified(capsys, place, *words)
         assert code == 2 and text in err, err
     code, _, err = verified(capsys, copy, "--train")
-    assert code == 2 and "expected the data of the run, got none; add --data=PATH" in err
+    assert code == 2 and "the run has data.path=text, a place on its machine; add --data=PATH" in err
     code, _, err = verified(capsys, copy, *words, "optim.lr=1")
     assert code == 2 and "got optim.lr" in err
     code, _, err = verified(capsys, copy, "optim.lr=1")

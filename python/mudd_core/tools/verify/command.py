@@ -28,6 +28,7 @@ from mudd_core.provenance.statement import Statement, read_statement
 from mudd_core.run.store.run_folder import RunFolder
 
 _DIFFERENT, _EQUAL = 1, 0
+_MOST_LINES = 50
 
 
 def main(words: Sequence[str]) -> int:
@@ -50,8 +51,10 @@ def main(words: Sequence[str]) -> int:
         why = ", which --train skips because files differ" if asked.train else " (--train)"
         found.unshown.append(f"that this training gives these weights{why}")
     found.unshown.append("who wrote the statement, which a signature shows")
-    for text in found.differs:
+    for text in found.differs[:_MOST_LINES]:
         print(visible(f"differs: {text}"))
+    if (more := len(found.differs) - _MOST_LINES) > 0:
+        print(f"differs: {more:,} more")
     print(visible(sentence(statement, found)))
     return _DIFFERENT if found.differs else _EQUAL
 

@@ -12,8 +12,9 @@ from mudd_core.base.regular_files import read_bytes
 from mudd_core.base.types import Json, JsonObject
 from mudd_core.config import Config, apply_overrides, check_config, from_dict, split_words
 from mudd_core.config.arguments import argument
-from mudd_core.config.fields import replace_path
+from mudd_core.config.fields import replace_path, walk
 from mudd_core.config.own_files import sha256_of, split_name
+from mudd_core.provenance.run_facts import is_local
 from mudd_core.provenance.statement import Statement
 from mudd_core.run.records.events import EventName
 from mudd_core.run.records.facts import BF16_UNIT, FP32_ORDER, SINCE, WIRE_HOSTS, bits_facts
@@ -21,12 +22,19 @@ from mudd_core.run.store.own_code import COPIES, run_named
 
 _PLACE = "[verify] --train"
 _PATH, _START, _TOKENIZER = "data.path", "start.load_parameters_path", "data.tokenizer"
-# The fields that arguments may set: places on this machine, and fields that never change a bit.
-_FREE = (
-    *("data.path", "data.eval_path", "data.sources", "data.dataset", "data.cache_dir", "data.tokenizer"),
-    *("start.load_parameters_path", "lora.start_from", "loss.teacher", "train.threads", "train.recompute"),
-    *("hub.online", "storage.map"),
-)
+# Fields whose value may be a path, and the values that are none. A path in a statement is never opened: it is typed.
+_PLACES = {
+    _PATH: ("",),
+    "data.eval_path": ("",),
+    "data.sources": ("",),
+    "data.template": ("auto", "chatml"),
+    _TOKENIZER: ("bpe", "bytes"),
+    _START: ("",),
+    "lora.start_from": ("",),
+    "loss.teacher": ("",),
+}
+# The fields that arguments may set: these places, and fields that never change a bit.
+_FREE = (*_PLACES, "data.cache_dir", "train.threads", "train.recompute", "hub.online", "storage.map")
 _STARTED = (EventName.STARTED, EventName.RESUMED)
 
 
@@ -79,6 +87,10 @@ def derived_config(statement: Statement, typed: Sequence[str], data: str | None,
     """
     own = {item.name: item.value or "" for item in map(argument, typed) if item.name in COPIES}
     rest = [word for word in typed if argument(word).name not in own]
+    if local_fields := sorted(path for path in _values(statement) if is_local(path)):
+        raise UserError(
+            f"{_PLACE}: {statement.place}: config.values: a statement has no {_shown(local_fields[0])}"
+        )
     for item in split_words(rest, Config()):
         if item.path not in _FREE:
             raise UserError(f"{_PLACE}: expected {', '.join(_FREE)} or a file of your own, got {item.path}")
@@ -152,13 +164,17 @@ def _leaf(name: str) -> str:
 
 
 def _require_places(config: Config, typed: set[str], data: str | None, base: Path | None) -> None:
-    """Raise UserError for data or base weights of another machine that no argument names."""
-    if config.data.path and data is None and _PATH not in typed:
-        raise UserError(f"{_PLACE}: expected the data of the run, got none; add --data=PATH")
-    if config.start.load_parameters_path and base is None and _START not in typed:
-        raise UserError(
-            f"{_PLACE}: expected the weights from which the run started, got none; add --base=PATH"
-        )
+    """Raise UserError for a path of another machine that no argument replaces."""
+    known = {*typed, *([] if data is None else [_PATH]), *([] if base is None else [_START])}
+    options = {_PATH: "--data=PATH", _START: "--base=PATH"}
+    for info in walk(config):
+        usual = _PLACES.get(info.path)
+        is_of_base = info.path == _TOKENIZER and base is not None and info.value == str(base / IMPORTED)
+        if usual is not None and info.value not in usual and info.path not in known and not is_of_base:
+            add = options.get(info.path, f"{info.path}=VALUE")
+            raise UserError(
+                f"{_PLACE}: the run has {info.path}={_shown(info.value)}, a place on its machine; add {add}"
+            )
 
 
 def _quiet(config: Config) -> Config:
