@@ -160,6 +160,7 @@ def test_wrong_arguments_are_refused(
         (["verify", str(folder), "--tokenizer=nowhere"], "has no hash of a tokenizer"),
         (["verify", str(folder), f"--base={folder}"], "--base"),
         (["verify", str(folder), "--base=nowhere"], "names no base weights; leave --base out"),
+        (["verify", str(folder), "--run=x"], "--run: expected --train with it"),
         (["verify", str(folder), "--dta=x"], "did you mean"),
         (["verify", str(folder), str(folder)], "unexpected argument"),
     ):

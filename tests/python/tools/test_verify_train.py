@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -120,14 +121,18 @@ def forged(copy: Path, section: str, **members: Any) -> None:
     edit(copy, lambda predicate: predicate[section].update(members), forged=True)
 
 
-def test_a_forged_config_field(copy: Path, words: list[str], capsys: Capsys) -> None:
+def test_a_forged_config_field(run: TinyRun, copy: Path, words: list[str], capsys: Capsys) -> None:
     edit(copy, lambda predicate: predicate["config"]["values"].update({"optim.lr": 0.1}), forged=True)
     assert verified(capsys, copy)[0] == 0
+    text, derived = "differs: step 2: the first logged step that is not equal", copy.parent / "derived"
     code, out, _ = verified(capsys, copy, *words)
-    assert (
-        code == 1
-        and "differs: step 2: the first logged step that is not equal; derived again, its loss" in out
-    )
+    assert code == 1 and text in out
+    code, out, err = verified(capsys, copy, *words, f"--run={run.workdir}", f"--workdir={derived}")
+    assert code == 1 and text in out, err
+    assert re.search(r"optim\.lr +config +0\.003 +0\.1", out), out  # the report of `diff`
+    assert [path.name for path in (derived / "run" / "checkpoints").iterdir()] == ["step-2"]
+    code, _, err = verified(capsys, copy, *words, f"--run={copy}")
+    assert code == 2 and "--run: expected the folder of a run" in err
 
 
 def test_forged_losses_and_final_hash(copy: Path, words: list[str], capsys: Capsys) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -26,6 +27,7 @@ from mudd_core.provenance.check import Findings, check_files, statement_file
 from mudd_core.provenance.given import check_base, check_data, check_tokenizer
 from mudd_core.provenance.statement import Statement, read_statement
 from mudd_core.run.store.run_folder import RunFolder
+from mudd_core.run.store.saved_run import is_run
 
 _DIFFERENT, _EQUAL = 1, 0
 _MOST_LINES = 50
@@ -36,6 +38,9 @@ def main(words: Sequence[str]) -> int:
     asked, rest = (parser := _parser()).read(words)
     if rest and not asked.train:
         parser.error(f"unexpected argument '{rest[0]}'")
+    for option, value in (("--run", asked.run), ("--workdir", asked.workdir)):
+        if value is not None and not asked.train:
+            parser.error(f"{option}: expected --train with it, got none; leave {option} out")
     statement = read_statement(_place(asked.folder))
     found = Findings()
     check_files(statement, found)
@@ -74,6 +79,11 @@ def _parser() -> ToolArguments:
         help="derive the weights again with the config of the statement, and compare them",
     )
     parser.add_argument(
+        "--run",
+        metavar="RUN",
+        help="with --train: the first run, if you have it; diff compares it on a difference",
+    )
+    parser.add_argument(
         "--workdir",
         metavar="DIR",
         help="folder for the runs of --train; default a temporary one, which is deleted",
@@ -87,12 +97,16 @@ def _derive(statement: Statement, asked: argparse.Namespace, rest: Sequence[str]
     from mudd_core.tools.verify.recipe import derived_config, require_same_code
 
     require_same_code(statement)
+    if asked.run is not None and not is_run(asked.run):
+        raise UserError(f"[verify] --run: expected the folder of a run, got '{asked.run}'")
     with contextlib.ExitStack() as stack:
         base = None if asked.base is None else stack.enter_context(base_run(asked.base))
-        config = derived_config(statement, rest, asked.data, base)
+        config = derived_config(statement, rest, asked.data, base, saves=asked.run is not None)
         work = asked.workdir or stack.enter_context(tempfile.TemporaryDirectory(prefix="mudd-verify-"))
         words = [] if asked.tokenizer is None else [f"--tokenizer={asked.tokenizer}"]
         Derivation(statement, config, local(work, "[verify] --workdir").absolute(), words).run(found)
+        if found.differs and asked.run is not None:
+            _explain(asked.run, Path(work) / "run")
 
 
 def _place(named: str) -> Path:
@@ -121,6 +135,16 @@ def _check_given(statement: Statement, asked: argparse.Namespace, found: Finding
         check_base(statement, asked.base, lambda: _weights(asked.base), found)
     elif statement.sections.get("base") is not None:
         found.unshown.append("the base weights (--base=PATH)")
+
+
+def _explain(run: str, derived: Path) -> None:
+    """Print what `diff` finds out about the first run and the derived one."""
+    from mudd_core.tools.diff.command import main as diff
+
+    try:
+        diff([run, str(derived)])
+    except UserError as error:
+        print(visible(f"note: {error}"), file=sys.stderr)
 
 
 @contextlib.contextmanager

@@ -158,6 +158,7 @@ def _trained(trainer: Trainer, step: int, wanted: dict[int, float], *, final: bo
     for record in trainer:
         got[record.step] = record.loss
         if not final and record.step in wanted and wanted[record.step] != record.loss:
+            trainer.save()
             break
         if record.step % shown == 0 and record.step < step:
             print(

@@ -79,11 +79,13 @@ def _require_same_bits(statement: Statement) -> None:
             )
 
 
-def derived_config(statement: Statement, typed: Sequence[str], data: str | None, base: Path | None) -> Config:
+def derived_config(
+    statement: Statement, typed: Sequence[str], data: str | None, base: Path | None, *, saves: bool = False
+) -> Config:
     """Return the config of the run with places on this machine.
 
-    typed: arguments for these places and for own files. data: --data. base: the run with the base weights. Raise
-    UserError for a place that is not typed, and for own files with other bytes.
+    typed: arguments for these places and for own files. data: --data. base: the run with the base weights. saves: keep
+    the checkpoints of the run. Raise UserError for a place that is not typed, and for own files with other bytes.
     """
     own = {item.name: item.value or "" for item in map(argument, typed) if item.name in COPIES}
     rest = [word for word in typed if argument(word).name not in own]
@@ -109,7 +111,7 @@ def derived_config(statement: Statement, typed: Sequence[str], data: str | None,
     config = apply_overrides(config, places)
     _require_places(config, {item.path for item in places}, data, base)
     check_config(config)
-    return _quiet(config)
+    return _quiet(config, saves=saves)
 
 
 def _values(statement: Statement) -> JsonObject:
@@ -177,12 +179,12 @@ def _require_places(config: Config, typed: set[str], data: str | None, base: Pat
             )
 
 
-def _quiet(config: Config) -> Config:
-    """Return the config without logs, samples and validations that do not affect the weights."""
+def _quiet(config: Config, *, saves: bool) -> Config:
+    """Return the config without logs, samples and validations that do not affect weights. saves: with checkpoints."""
     chosen: dict[str, bool | int | float | str] = {
         "train.save": True,
         "train.save_policy": "every",
-        "train.save_every": config.train.steps,
+        "train.save_every": config.train.save_every if saves else config.train.steps,
         "train.stop_at": 0,
         "train.profile": "",
         "train.log_every": 1,
