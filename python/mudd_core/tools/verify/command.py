@@ -27,7 +27,6 @@ from mudd_core.provenance.check import Findings, check_files, statement_file
 from mudd_core.provenance.given import check_base, check_data, check_tokenizer
 from mudd_core.provenance.statement import Statement, read_statement
 from mudd_core.run.store.run_folder import RunFolder
-from mudd_core.run.store.saved_run import is_run
 
 _DIFFERENT, _EQUAL = 1, 0
 _MOST_LINES = 50
@@ -97,7 +96,7 @@ def _derive(statement: Statement, asked: argparse.Namespace, rest: Sequence[str]
     from mudd_core.tools.verify.recipe import derived_config, require_same_code
 
     require_same_code(statement)
-    if asked.run is not None and not is_run(asked.run):
+    if asked.run is not None and not RunFolder(local(asked.run, "[verify] --run")).is_own_run:
         raise UserError(f"[verify] --run: expected the folder of a run, got '{asked.run}'")
     with contextlib.ExitStack() as stack:
         base = None if asked.base is None else stack.enter_context(base_run(asked.base))
