@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from launched import launched
 from mpi_ranks import ENVIRONMENT, needs_mpi
 from mudd_core.cli import main
 from tiny_run import ROOT, TinyRun
@@ -177,9 +178,9 @@ def test_the_script_is_valid_shell_with_the_lines_of_the_options(tmp_path: Path)
     done = subprocess.run(
         ["bash", str(script), "train.steps=3"], env={**os.environ, **paths}, capture_output=True, text=True
     )
-    prompt = odd.replace("name=", "sample.prompt=")
+    prompt, running = odd.replace("name=", "sample.prompt="), Path(sys.executable)
     words = [
-        ".venv/bin/python",
+        str(running.relative_to(ROOT) if running.is_relative_to(ROOT) else running),
         "launch.py",
         "--config=small.py",
         "--workdir=runs/a b",
@@ -227,6 +228,17 @@ def test_a_rank_gets_the_cores_of_its_threads(words: tuple[str, ...], cores: int
             ("--config=small.py", "--threads=4", "train.threads=8"),
             "[slurm] --threads: expected the 8 of train.threads, which each rank would use, got 4; leave out --threads",
         ),
+        (
+            ("--config=small.py", "--ntasks=4"),
+            "[slurm] --ntasks: expected --nodes=N and --ranks-per-node=M for N x M",
+        ),
+        (
+            ("--config=small.py", "-n", "4"),
+            "[slurm] -n: expected --nodes=N and --ranks-per-node=M for N x M",
+        ),
+        (("--mem=4G", "--config=small.py"), "leave it out, then type: sbatch --mem=4G job.sbatch"),
+        (("--config=small.py", "--qos", "a b"), "leave it out, then type: sbatch '--qos=a b' job.sbatch"),
+        (("--hold", "--config=small.py"), "leave it out, then type: sbatch --hold job.sbatch"),
         (("--config=small.py", "--nodes=3"), "3 ranks do not divide the 4 shards"),
         (("--config=small.py", "train.stepz=4"), "unknown field 'train.stepz'"),
     ],
@@ -237,3 +249,9 @@ def test_wrong_arguments_are_refused_before_the_job_waits(
     assert main(["slurm", *words]) == 2
     printed = capsys.readouterr()
     assert told in printed.err and not printed.out
+
+
+def test_outside_a_checkout_the_job_runs_the_running_interpreter(tmp_path: Path) -> None:
+    done = launched(tmp_path, "slurm", "--config=tiny.py")
+    assert f"python=${{PYTHON:-{sys.executable}}}\n" in done.stdout
+    assert '"$python" -m mudd_core' in done.stdout

@@ -14,6 +14,7 @@ import contextlib
 import os
 import re
 import shlex
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -25,16 +26,24 @@ from mudd_core.cli.job_arguments import require_train
 from mudd_core.cli.names import JOB_OPTIONS
 from mudd_core.cli.requested import request_of
 from mudd_core.config import Config, mesh_of
+from mudd_core.config.arguments import Arguments
 from mudd_core.config.tool_arguments import ToolArguments, whole_number
 
 _LIMIT = re.compile(r"(\d+-\d{1,2}(:\d{1,2}){0,2}|\d+(:\d{1,2}){0,2}|UNLIMITED)", re.IGNORECASE)
 _NAME = re.compile(r"[A-Za-z0-9_.,+-]+")
 _FILE, _CORES = "job.sbatch", 16
+_TASKS = ("--ntasks", "-n", "-N")
+# Options of sbatch that this command does not have.
+_OF_SBATCH = re.compile(
+    r"--(mem|mem-per-cpu|qos|constraint|gres|mail-type|mail-user|array|dependency|reservation|nodelist|exclude|begin"
+    r"|licenses|output|error|chdir|export|comment|nice|tmp|hold)"
+)
 
 
 def main(words: Sequence[str]) -> int:
     """Run the command; return the exit code."""
     args, rest = _parser().parse_known_args(list(words))
+    _refuse_options_of_sbatch(rest)
     config = _checked(rest, args.nodes * args.ranks_per_node)
     args.threads = _cores(args.threads, config)
     name = config.name if _NAME.fullmatch(config.name) else "mudd"
@@ -61,13 +70,35 @@ def job_script(args: argparse.Namespace, typed: Sequence[str], name: str) -> str
     values = {
         "FILE": _FILE,
         "HEADER": "\n".join(header),
-        "PYTHON": args.python or (".venv/bin/python" if in_clone else "python3"),
+        "PYTHON": args.python or _interpreter(),
         "LAUNCH": args.launcher,
         "PROGRAM": "launch.py" if in_clone else "-m mudd_core",
         "WORDS": " ".join(map(shlex.quote, typed)),
     }
     text = read_text(Path(__file__).with_name("job.sh"))
     return re.sub("@([A-Z]+)@", lambda found: str(values[found[1]]), text)
+
+
+def _interpreter() -> str:
+    """Return the running interpreter quoted for the shell, relative to the current folder if it is inside."""
+    running = Path(sys.executable)
+    inside = running.is_relative_to(Path.cwd())
+    return shlex.quote(str(running.relative_to(Path.cwd()) if inside else running))
+
+
+def _refuse_options_of_sbatch(words: Sequence[str]) -> None:
+    """Raise UserError for an option of sbatch that this command does not write into the script."""
+    arguments = Arguments(words)
+    for item in arguments:
+        name, value = item.option, arguments.plain_value() if item.value is None else item.value
+        if name in _TASKS:
+            raise UserError(f"[slurm] {name}: expected --nodes=N and --ranks-per-node=M for N x M ranks")
+        if _OF_SBATCH.fullmatch(name):
+            option = shlex.quote(f"{name}={value}" if value else name)
+            raise UserError(
+                f"[slurm] {name} is an option of sbatch, whose options replace the lines of the script; leave it out, "
+                f"then type: sbatch {option} {_FILE}"
+            )
 
 
 def _cores(asked: int | None, config: Config) -> int:
@@ -138,7 +169,7 @@ def _parser() -> ToolArguments:
         "--python",
         type=_matching(re.compile(r"[A-Za-z0-9_./+-]+"), "a path without spaces"),
         metavar="PATH",
-        help="interpreter on the nodes; default .venv/bin/python of a clone, else python3",
+        help="interpreter on the nodes; default the one that runs this command",
     )
     return parser
 
