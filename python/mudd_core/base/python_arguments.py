@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from mudd_core.base.errors import FormatError, SaveError, UserError
 
 _OPTION = re.compile(r"(?<![\w-])--([a-z][a-z-]*)(?:=([^\s;,)]+))?")
-_HELP = re.compile(r"; (?:mudd|python3) [^;]*--help shows the options$")
+_HELP = re.compile(r"; [^;]* --help shows the options$")
 
 
 def in_python(text: str, names: Mapping[str, str]) -> str:

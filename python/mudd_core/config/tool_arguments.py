@@ -217,6 +217,5 @@ class ToolArguments(argparse.ArgumentParser):
                 examples = target or [*self._missing_run(names), *(_EXAMPLES[name] for name in names)]
                 line = self._command([*typed, *examples])
                 raise UserError(f"[{self._tool}] {message}; type: {line}")
-        raise UserError(
-            f"[{self._tool}] {message.removeprefix('argument ')}; {self.prog} --help shows the options"
-        )
+        called = shlex.join([*typed_program(), *self._tool.split(), "--help"])
+        raise UserError(f"[{self._tool}] {message.removeprefix('argument ')}; {called} shows the options")

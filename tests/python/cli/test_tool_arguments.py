@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 import pytest
 
 from launched import arguments_of, launched
+from mudd_core.base.python_arguments import in_python
 from mudd_core.cli import main
 from mudd_core.config.tool_arguments import fraction, positive_number, whole_number
+from places import ROOT
 
 COUNTS = {
     ("profile", "--config=tiny.py", "--steps"): "of at least 1",
@@ -71,3 +74,25 @@ def test_a_bare_config_is_named_as_the_config(tmp_path: Path) -> None:
     assert done.returncode == 2 and told == "error: [sweep] --config is missing"
     assert line.endswith(" sweep --config=tiny.py optim.lr=1e-3,3e-3 --plan")
     assert launched(tmp_path, *arguments_of(line)).returncode == 0
+
+
+def test_an_error_outside_the_checkout_names_the_program_that_was_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for typed, shown in (
+        ("/usr/local/bin/mudd", "mudd"),
+        (str(ROOT / "launch.py"), str(ROOT / "launch.py")),
+        ("launch.py", "python3 launch.py"),
+    ):
+        monkeypatch.setattr(sys, "argv", [typed])
+        for words in (
+            ("teach", "--top=0"),
+            ("slurm", "--nodes=0"),
+            ("average", "--last=0"),
+            ("evaluate", "f1"),
+        ):
+            assert main(words) == 2
+            told = capsys.readouterr().err.rstrip()
+            assert told.endswith(f"; {shown} {words[0]} --help shows the options")
+            assert not in_python(told, {}).endswith("options")

@@ -210,7 +210,8 @@ def test_options_become_arguments() -> None:
     assert in_python(text, {"--step": "at"}) == (
         '[tune] base: give at=3 or base="DIR", shard_mb; `hf --local-dir x`'
     )
-    assert in_python("bad; python3 launch.py export --help shows the options", {}) == "bad"
+    for program in ("python3 launch.py", "mudd", "/a/launch.py", "python3 ../launch.py"):
+        assert in_python(f"bad; {program} export --help shows the options", {}) == "bad"
 
 
 @pytest.mark.parametrize("name", ["none", "plain", "hf", "peft", "mistral"])
