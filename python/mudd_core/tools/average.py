@@ -26,6 +26,7 @@ from mudd_core.checkpoint.stored import StoredTensor
 from mudd_core.config import config_hash
 from mudd_core.config.tool_arguments import ToolArguments, whole_number
 from mudd_core.engine.state import AVERAGED, average_name
+from mudd_core.run.records.facts import AVERAGED as AVERAGED_STEPS
 from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.json_files import read_facts, read_saved_config, run_id_of, write_config, write_facts
 from mudd_core.run.store.own_code import TRUST
@@ -79,6 +80,12 @@ def _target(folder: RunFolder, asked: str | None) -> Path:
 def _steps(folder: RunFolder, last: int) -> list[int]:
     """Return the steps of the last checkpoints; raise UserError if the run has fewer."""
     saved = Checkpoints(folder).steps()
+    if len(saved) < min(2, last):
+        has = f"only the checkpoint of step {saved[0]}" if saved else "no checkpoint"
+        raise UserError(
+            f"[average] {folder} has {has}, and a mean needs at least two; train with train.save_every=N and "
+            f"train.keep_last={max(2, last)}"
+        )
     if len(saved) < last:
         has = f"steps {', '.join(map(str, saved))}" if saved else "none"
         raise UserError(
@@ -102,7 +109,7 @@ def _write(folder: RunFolder, target: Path, found: Sequence[Checkpoint], run_id:
                 shutil.copyfile(file, part.path / file.name)
         _copy_folders(folder, part)
         write_config(part, config)
-        write_facts(part, read_facts(folder))
+        write_facts(part, {**read_facts(folder), AVERAGED_STEPS: [one.step for one in found]})
         state = {**newest.state, "anchor": newest.step}
         parts = whole_parts({**tensors, **rest})
         save(

@@ -110,3 +110,27 @@ def test_mistakes(run: TinyRun, tmp_path: Path, capsys: pytest.CaptureFixture[st
     file.write_bytes(bytes(data))
     assert file.name in refused(str(damaged), "--last=1", f"--to={tmp_path / 'never'}", code=65)
     assert not (tmp_path / "never").exists()
+
+
+def test_a_run_with_too_few_checkpoints_says_so(
+    run: TinyRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = tmp_path / "one"
+    shutil.copytree(run.workdir, one)
+    for step in (2, 4):
+        shutil.rmtree(one / "checkpoints" / f"step-{step}")
+    assert main(["average", str(one), f"--to={tmp_path / 'mean'}"]) == 2
+    told = capsys.readouterr().err
+    assert f"{one} has only the checkpoint of step 6, and a mean needs at least two" in told
+    assert "train.keep_last=5" in told and "--last" not in told
+
+
+def test_compare_says_that_an_average_is_a_mean(
+    run: TinyRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mean = tmp_path / "mean"
+    assert main(["average", str(run.workdir), "--last=2", f"--to={mean}"]) == 0
+    assert main(["compare", str(run.workdir), str(mean)]) == 0
+    shown = capsys.readouterr().out
+    assert "mean of checkpoints up to step 6" in shown
+    assert "none, since its weights are a mean of checkpoints" in shown and "not ended" not in shown

@@ -224,3 +224,21 @@ def test_facts_of_program_data_and_validation_are_compared(runs: Path) -> None:
     order = facts["fp32_order"]
     assert re.search(rf"program and machine differ\n +A +B\n  fp32_order  {order} +-1\n", printed)
     assert "Validations have different numbers of targets: 1,024, 64." in printed
+
+
+def test_folders_of_a_glob_that_are_not_runs_are_left_out(runs: Path, tmp_path: Path) -> None:
+    for name in ("cache", "again", "base"):
+        (tmp_path / name).symlink_to(runs / "runs" / name)
+    (tmp_path / "cache").unlink()
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "page.html").touch()
+    names = sorted(path.name for path in tmp_path.iterdir())
+    done = launched(tmp_path, "compare", *names)
+    assert done.returncode == 0 and "config: equal\n" in done.stdout
+    assert done.stderr == "note: not compared, because not the folder of a run: cache, page.html\n"
+    for words, what in (
+        (("base", "cache"), "a folder without"),
+        (("base", "again", "gone"), "a path that does"),
+    ):
+        done = launched(tmp_path, "compare", *words)
+        assert done.returncode == 2 and f"expected the folder of a run, got {what}" in done.stderr

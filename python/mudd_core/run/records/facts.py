@@ -17,6 +17,7 @@ from mudd_core.base.types import Json, JsonObject
 FP32_ORDER = "fp32_order"
 BF16_UNIT = "bf16_unit"  # the bf16 instructions of a bf16 run: none, avx512_bf16 or amx_bf16
 WIRE_HOSTS = "wire_hosts"  # the hosts that round gradients, with mesh.wire=bf16
+AVERAGED = "averaged_steps"  # the steps of the checkpoints whose mean a folder of `average` has
 SINCE = "bits_since"  # the step since which these facts apply, if the run started with others
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -21,7 +22,8 @@ from mudd_core.base.show.chart import COLORS, Point, axis, means, text_chart
 from mudd_core.base.show.json_text import json_text
 from mudd_core.base.show.printable import visible
 from mudd_core.base.show.terminal import Screen, screen
-from mudd_core.base.surroundings import typed_program
+from mudd_core.base.storage import is_url
+from mudd_core.base.surroundings import notes_stream, typed_program
 from mudd_core.config.tool_arguments import ToolArguments
 from mudd_core.run.report.page.curves import best_of
 from mudd_core.run.report.page.elements import Section, preformatted, table, text
@@ -95,6 +97,7 @@ def read_runs(names: Sequence[str], command: str = "compare") -> list[ComparedRu
             f"[{command}] RUN: expected the folders of two runs or more, {got}; type: "
             f"{' '.join(typed_program())} {command} {names[0] if names else 'RUN'} OTHER_RUN"
         )
+    names = _without_others(names)
     if len(names) > MOST_RUNS:
         raise UserError(f"[{command}] RUN: expected at most {MOST_RUNS} runs, got {len(names)}")
     runs: list[ComparedRun] = []
@@ -107,6 +110,16 @@ def read_runs(names: Sequence[str], command: str = "compare") -> list[ComparedRu
                     f"[{command}] {name}: expected another run, got {other.typed} again; name each once"
                 )
         runs.append(run)
+    return runs
+
+
+def _without_others(names: Sequence[str]) -> Sequence[str]:
+    """Return the names without files and folders that are not runs, as in runs/*, if two runs are left."""
+    others = [name for name in names if not is_url(name) and Path(name).exists() and not is_run(name)]
+    runs = [name for name in names if name not in others]
+    if len(runs) < 2 or not others:
+        return names
+    print(f"note: not compared, because not the folder of a run: {', '.join(others)}", file=notes_stream())
     return runs
 
 

@@ -19,6 +19,7 @@ from mudd_core.base.types import Array, Float64, Int64
 from mudd_core.config.suggest import nearest
 from mudd_core.engine.flops import flops_per_token
 from mudd_core.engine.model_shape import resolved_model
+from mudd_core.run.records.facts import AVERAGED
 from mudd_core.run.records.machine import PEAK_MEMORY
 from mudd_core.run.report.page.records import Records, read_records
 from mudd_core.run.store.metric_arrays import Metrics
@@ -86,9 +87,16 @@ class ComparedRun:
         return max((size for size in sizes if isinstance(size, int)), default=0)
 
     @property
+    def averaged(self) -> bool:
+        """Return whether the folder has the mean of checkpoints of a run, and was not trained since then."""
+        return bool(self.records.facts.get(AVERAGED)) and not self.updates.rows
+
+    @property
     def state(self) -> str:
         """The progress of the run, as text."""
         steps, summary = self.records.config.train.steps, self.records.summary
+        if self.averaged:
+            return f"mean of checkpoints up to step {self.records.last_step:,}"
         if self.until is not None:
             return f"up to step {self.until:,} of {steps:,}"
         ended = self.final_hash and not summary.get("stopped")

@@ -142,13 +142,19 @@ def speed_part(runs: Sequence[ComparedRun], letters: Sequence[str]) -> Part:
 def hash_part(runs: Sequence[ComparedRun]) -> Part:
     """Return the part that says whether the final weights are equal."""
     base, *others = runs
-    notes = [f"{run.letter}: {run.final_hash or 'none, since the run has not ended'}" for run in runs]
+    notes = [f"{run.letter}: {run.final_hash or _no_hash(run)}" for run in runs]
     if not all(run.final_hash for run in runs):
         return Part("final hash", (), notes)
     unequal = [run.letter for run in others if run.final_hash != base.final_hash]
     if not unequal:
         return Part("final hash: equal", (), [base.final_hash])
     return Part(f"final hash: {', '.join(unequal)} not equal to {base.letter}", (), notes)
+
+
+def _no_hash(run: ComparedRun) -> str:
+    """Return the reason for a missing hash of the final weights."""
+    why = "its weights are a mean of checkpoints" if run.averaged else "the run has not ended"
+    return f"none, since {why}"
 
 
 def _median(table: Metrics, name: str) -> float:
