@@ -256,3 +256,14 @@ def test_memory_does_not_grow_with_the_source(ending: str, tmp_path: Path) -> No
         peaks.append(int(done.stdout.splitlines()[-1]))
     # KiB: one batch in each of Python, pyarrow and the compressor, of 8 MiB; the sources differ by 60 MB
     assert peaks[1] - peaks[0] < 24 << 10
+
+
+def test_a_proposed_file_does_not_exist_and_keep_needs_a_name(capsys: pytest.CaptureFixture[str]) -> None:
+    lines(Path("a.jsonl"), [{"text": "a"}])
+    assert "type: " in (told := refused(capsys, "a.jsonl")) and told.endswith("--to=a.parquet\n")
+    Path("a.parquet").touch()
+    assert refused(capsys, "a.jsonl").endswith("--to=a_converted.parquet\n")
+    for keep in ("--keep=", "--keep=,"):
+        assert "--keep: expected names of keys, such as --keep=messages, got none" in refused(
+            capsys, "a.jsonl", "--to=b.jsonl", keep
+        )

@@ -70,16 +70,16 @@ class Asked:
             given = argument(word)
             if given.option in ("--to", "--output_path"):
                 follows = given.value is None
-                file = _free(Path(self.typed[at + 1] if given.value is None else given.value))
+                file = _free(Path(self.typed[at + 1] if given.value is None else given.value), ".jsonl")
                 rest[at : at + 1 + follows] = [f"--to={file}"]
         return shlex.join([*typed_program(), "data", "convert", *rest])
 
 
-def _free(target: Path) -> Path:
-    """Return the name of a jsonl file next to the target that does not exist yet."""
-    found = target.with_suffix(".jsonl")
+def _free(target: Path, ending: str) -> Path:
+    """Return the name of a file with this ending next to the target that does not exist yet."""
+    found = target.with_suffix(ending)
     while found.expanduser().exists():
-        found = found.with_name(f"{found.stem}_converted.jsonl")
+        found = found.with_name(f"{found.stem}_converted{ending}")
     return found
 
 
@@ -91,8 +91,11 @@ def parsed(words: Sequence[str]) -> Asked:
     if not sources:
         raise _missing("SOURCE", ("my_text", *words))
     if not found.target:
-        raise _missing("--to", (*words, f"--to={Path(sources[0].rstrip('/*')).stem or 'data'}.parquet"))
-    keep = tuple(name for name in found.keep.split(",") if name)
+        file = _free(Path(f"{Path(sources[0].rstrip('/*')).stem or 'data'}.parquet"), ".parquet")
+        raise _missing("--to", (*words, f"--to={file}"))
+    keep = tuple(name for name in (found.keep or "").split(",") if name)
+    if found.keep is not None and not keep:
+        parser.error("--keep: expected names of keys, such as --keep=messages, got none")
     asked = Asked(
         sources,
         Path(found.target).expanduser().absolute(),
@@ -147,7 +150,7 @@ def _parser() -> ToolArguments:
     )
     add("--from", "--input_pattern", dest="source", metavar="PATH", help="another way to name a source")
     add("--to", "--output_path", dest="target", default="", metavar="PATH", help="output file or folder")
-    add("--keep", default="", metavar="A,B", help="file: the keys of records to keep; default all")
+    add("--keep", metavar="A,B", help="file: the keys of records to keep; default all")
     add("--split", default="train", metavar="NAME", help="file: the split of a folder; all = every file")
     add(
         "--document",
