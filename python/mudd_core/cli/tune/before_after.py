@@ -13,8 +13,9 @@ from mudd_core.base.show.printable import printable
 from mudd_core.base.types import Int64
 from mudd_core.cli.tune.base import Base
 from mudd_core.config import Config
+from mudd_core.data.chat.turn_end import turn_end
 from mudd_core.data.pipelines import prepare
-from mudd_core.data.pipelines.chat import ChatData
+from mudd_core.data.pipelines.chat import ChatData, kept_template
 from mudd_core.data.rows import RowShape
 from mudd_core.data.tokenizers.tokenizer import JsonTokenizer, Tokenizer
 from mudd_core.engine.model import Model
@@ -148,7 +149,7 @@ def answers_of(run: RunFolder, base: Base) -> Answers:
     if not examples:
         return Answers(())
     gc.collect()  # free the memory of training before loading two models
-    end = _end_of(data.tokenizer, examples)
+    end = _end_of(data, examples)
     shown = examples[:_PROMPTS]
     makers = {"before": lambda: _begun(config, run, base), "after": lambda: load_run(run.path).model}
     answers = {name: _answers(make, data.tokenizer, shown, end) for name, make in makers.items()}
@@ -188,23 +189,27 @@ def _held_out(data: ChatData, seq_len: int) -> list[Example]:
     return found[:_EXAMPLES]
 
 
-def _end_of(tokenizer: Tokenizer, examples: list[Example]) -> str:
-    """Return the text that ends a turn: from the special token among the last ids, or else the common suffix."""
+def _end_of(data: ChatData, examples: list[Example]) -> str:
+    """Return the text that ends a turn: from the special token among the last ids, or else the template's text.
+
+    The answers may end equally before that text, as in questions of yes and no, so their common end does not show it.
+    """
+    tokenizer = data.tokenizer
     special = tokenizer.special_ids() if isinstance(tokenizer, JsonTokenizer) else set()
     for one in examples:
         last = one.answer[-_LAST:].tolist()
         if found := [at for at, number in enumerate(last) if number in special]:
             return tokenizer.decode(last[found[0] :])
-    texts = {tokenizer.decode(one.answer) for one in examples}
-    return _common_end(sorted(texts)) if len(texts) > 1 else ""
+    template = kept_template(data.kept.folder)
+    end = None if template is None else turn_end(template, tokenizer)
+    return "" if end is None else _counted_part(end.text, [tokenizer.decode(one.answer) for one in examples])
 
 
-def _common_end(texts: list[str]) -> str:
-    """Return the common suffix of these texts."""
-    least = min(texts, key=len)
-    return next(
-        (least[at:] for at in range(len(least)) if all(one.endswith(least[at:]) for one in texts)), ""
-    )
+def _counted_part(end: str, answers: Sequence[str]) -> str:
+    """Return the start of the template's end that all answers have; empty for white space, which ends lines too."""
+    found = (end[:at] for at in range(len(end), 0, -1))
+    text = next((one for one in found if all(answer.endswith(one) for answer in answers)), "")
+    return text if text.strip() else ""
 
 
 def _answers(make: Callable[[], Model], tokenizer: Tokenizer, asked: list[Example], end: str) -> list[str]:
