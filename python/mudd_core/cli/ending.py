@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import shlex
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mudd_core.base.show.printable import printable
+from mudd_core.base.storage import is_url
 from mudd_core.base.surroundings import typed_program
 from mudd_core.base.units import duration
 from mudd_core.cli.request import Request
@@ -67,19 +69,31 @@ def prompt_of(trainer: Trainer) -> str | None:
 
 
 def ending(
-    summary: Summary, folder: RunFolder, request: Request, prompt: str | None = "", limit: str = ""
+    summary: Summary,
+    folder: RunFolder,
+    request: Request,
+    prompt: str | None = "",
+    limit: str = "",
+    *,
+    chats: bool = False,
 ) -> str:
     """Return the lines printed at the end of a run: the result, its warnings, and two commands that read the run.
 
-    prompt: for the sample command; None if the run cannot sample. limit: what limits its speed, or empty.
+    prompt: for the sample command; None if the run cannot sample. limit: what limits its speed, or empty. chats: True
+    for a run on conversations.
     """
     from mudd_core.run.store.checkpoints import Checkpoints
 
-    named = [*run_argument(folder), *([TRUST] if TRUST in request.options else [])]
+    named = [*run_argument(_as_typed(folder, request)), *([TRUST] if TRUST in request.options else [])]
     if request.source is not None and request.source.registers:  # a reader or a scheme of the config file
         named.append(f"--config={request.options['--config']}")
     prompted = ["--prompt", prompt] if prompt else []
-    commands = [["sample", *named, *prompted]] if Checkpoints(folder).steps() and prompt is not None else []
+    commands: list[list[str]] = []
+    if Checkpoints(folder).steps():
+        if chats:
+            commands.append(["chat", *named])
+        elif prompt is not None:
+            commands.append(["sample", *named, *prompted])
     commands.append(["report", *named, "--html"])
     return "\n".join(
         [
@@ -89,6 +103,12 @@ def ending(
             *(f"  {shlex.join([*typed_program(), *command])}" for command in commands),
         ]
     )
+
+
+def _as_typed(folder: RunFolder, request: Request) -> RunFolder:
+    """Return the folder with the path that the user typed, if it is a path of this folder."""
+    typed = request.typed_workdir
+    return RunFolder(Path(typed)) if not is_url(typed) and Path(typed).absolute() == folder.path else folder
 
 
 def run_argument(folder: RunFolder) -> list[str]:

@@ -135,7 +135,7 @@ def _train(request: Request, store: RunStore, ranks: Ranks) -> int:
         # A program's log style prints only what the program prints.
         limit = limit_of(store.folder, config) if has_own_start(config) else ""
         prompt = None if _is_chat(config) else prompt_of(trainer)
-        print(ending(summary, store.folder, request, prompt, limit))
+        print(ending(summary, store.folder, request, prompt, limit, chats=_is_chat(config)))
         progress.detail(ending_details(summary, store.folder))
     ranks.barrier()  # wait until rank 0 has read the shared weights
     return _code(summary, ranks.first)
@@ -156,7 +156,7 @@ def _finished_before(
     store.settle()
     prompt = "" if has_text(config) and not _is_chat(config) else None
     progress.say(after_the_end(request.typed_workdir, config, summary, typed_program()))
-    progress.say(ending(summary, store.folder, request, prompt))
+    progress.say(ending(summary, store.folder, request, prompt, chats=_is_chat(config)))
     progress.detail(ending_details(summary, store.folder))
     return _code(summary, ranks.first)
 

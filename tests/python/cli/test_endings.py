@@ -39,6 +39,31 @@ def test_the_ending_is_the_result_and_two_commands(tmp_path: Path) -> None:
     assert details[0] == f"checkpoint  {tmp_path}/checkpoints/step-300" and details[-1] == "final hash  ab12"
 
 
+def test_the_commands_name_the_run_as_the_user_typed_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "one" / "checkpoints" / "step-3").mkdir(parents=True)
+    summary = Summary("tiny", 3, 3, 3, 2.5, 2.4, 1.61, 0, 92.0, "ab12")
+    typed = request_of(argv.parse(["--config=tiny.py", "--workdir=runs/one"]))
+    folder = RunFolder(tmp_path / "runs" / "one")
+    start = " ".join(typed_program())
+    assert ending.ending(summary, folder, typed, "a").splitlines()[1:] == [
+        f"  {start} sample runs/one --prompt a",
+        f"  {start} report runs/one --html",
+    ]
+    other = RunFolder(tmp_path / "other")
+    assert ending.ending(summary, other, typed).splitlines()[-1] == f"  {start} report {other} --html"
+
+
+def test_the_ending_of_a_run_on_conversations_names_chat(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints" / "step-3").mkdir(parents=True)
+    request = request_of(argv.parse(["--config=tiny.py"]))
+    summary = Summary("tiny", 3, 3, 3, 2.5, 2.4, 1.61, 0, 92.0, "ab12")
+    lines = ending.ending(summary, RunFolder(tmp_path), request, None, chats=True).splitlines()
+    assert lines[1] == f"  {' '.join(typed_program())} chat {tmp_path}" and len(lines) == 3
+
+
 @pytest.mark.parametrize("name", ["--odd", "a=b", "a b"])
 def test_an_odd_folder_is_named_so_that_the_command_reads_it(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
