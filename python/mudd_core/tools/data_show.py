@@ -21,6 +21,8 @@ from mudd_core.config.tool_arguments import ToolArguments, whole_number
 from mudd_core.tools.named_config import add_config_or_run, fingerprint_of_run, named_config
 
 if TYPE_CHECKING:
+    from mudd_core.config import Config
+    from mudd_core.data.rows import Rows
     from mudd_core.data.tokenizers.tokenizer import Tokenizer
 
 _LAST_STEP = 2**31 - 1
@@ -38,12 +40,7 @@ def main(words: Sequence[str]) -> int:
     size = config.train.batch_size
     first = (asked.step - 1) * size
     rows = training_rows(config, data)
-    whole = rows.batches(0) if config.data.mix and not config.data.repeat_batch else None
-    if whole is not None and asked.step > whole:
-        raise UserError(
-            f"[arguments] --step: expected at most {whole:,}, the last step before the mixture ends "
-            f"(data.mix_until={config.data.mix_until}), got {asked.step:,}"
-        )
+    _require_step(asked.step, config, rows)
     arrays, sources, names = rows.arrays(first, size), sources_of(rows, first, size), source_names(config)
     for row in range(size):
         of_source = "" if sources is None else f", source {names[sources[row]]}"
@@ -51,6 +48,24 @@ def main(words: Sequence[str]) -> int:
         for line in row_lines({name: array[row] for name, array in arrays.items()}, data.tokenizer):
             print(f"  {line}")
     return 0
+
+
+def _require_step(step: int, config: Config, rows: Rows) -> None:
+    """Raise UserError for a step after the end of the data, or of the run."""
+    data, train = config.data, config.train
+    whole = rows.batches(0) if data.mix and not data.repeat_batch else None
+    if whole is not None and step > whole:
+        raise UserError(
+            f"[arguments] --step: expected at most {whole:,}, the last step before the mixture ends "
+            f"(data.mix_until={data.mix_until}), got {step:,}"
+        )
+    last = rows.batches(train.epochs) if train.epochs else train.steps
+    if last is not None and step > last:
+        name = "train.epochs" if train.epochs else "train.steps"
+        raise UserError(
+            f"[arguments] --step: expected at most {last:,}, the last step of the run ({name}="
+            f"{train.epochs or train.steps}), got {step:,}; a larger {name} shows later steps"
+        )
 
 
 def _parser() -> ToolArguments:

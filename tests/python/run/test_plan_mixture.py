@@ -208,6 +208,17 @@ def test_data_show_refuses_a_step_after_the_end_of_the_mixture(folder: Path) -> 
     assert "[arguments] --step: expected at most " in late.stderr and "(data.mix_until=first)" in late.stderr
 
 
+def test_data_show_refuses_a_step_after_the_end_of_the_run(folder: Path) -> None:
+    words = ["data", "show", "--config=tiny.py", *words_of(folder, f"data.path={folder / 'web'}")]
+    assert called(folder, *words, "--step=40").returncode == 0
+    late = called(folder, *words, "--step=41")
+    assert late.returncode == 2
+    assert "--step: expected at most 40, the last step of the run (train.steps=40), got 41" in late.stderr
+    words.remove("train.steps=40")
+    epochs = called(folder, *words, "train.epochs=1", "--step=100000")
+    assert epochs.returncode == 2 and "the last step of the run (train.epochs=1)" in epochs.stderr
+
+
 @pytest.mark.parametrize("option", ["--data-path", "--data_path", "--train-data-path"])
 def test_weights_and_prefixes_of_megatron_are_answered_with_the_line_to_type(
     folder: Path, option: str
