@@ -103,12 +103,16 @@ def _text(words: Sequence[str]) -> str | None:
     return main_help.answer(words) if len(words) < 2 else None
 
 
-def _code_asked(words: Sequence[str]) -> str | None:
-    """Return the value of --explain-error, empty if it has none; None without this option."""
+def _code_asked(words: Sequence[str]) -> tuple[str, Sequence[str]] | None:
+    """Return the code of --explain-error, empty if it has none, and the arguments after it; None without the option."""
     end = len(main_help.CODE)
     for at, word in enumerate(words):
         if word[:end].replace("_", "-") == main_help.CODE and word[end : end + 1] in ("", "="):
-            return word[end + 1 :] if word[end:] else "".join(words[at + 1 : at + 2])
+            code, after = (
+                (word[end + 1 :], at + 1) if word[end:] else ("".join(words[at + 1 : at + 2]), at + 2)
+            )
+            # it may be added to any command, with the options of that command
+            return code, [other for other in words[after:] if "=" not in other and other[:1] != "-"]
     return None
 
 
@@ -138,7 +142,7 @@ def _run(words: Sequence[str], asked: Invocation | None = None) -> int:
         if (asked_code := _code_asked(words)) is not None:
             from mudd_core.cli.error_codes.lookup import explained
 
-            print(explained(asked_code))
+            print(explained(*asked_code))
             return 0
         from mudd_core.cli import argv
 

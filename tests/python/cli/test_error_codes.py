@@ -172,3 +172,11 @@ def test_only_a_terminal_shows_the_line_and_its_command_works(tmp_path: Path) ->
     assert line[-1] == "--explain-error=MC207"
     done = subprocess.run([*LAUNCH, line[-1]], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.rstrip() == explained("MC207")
+
+
+@pytest.mark.parametrize("words", [["--explain-error", "MC204", "extra"], ["--explain-error=MC204", "MC205"]])
+def test_further_arguments_are_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    printed = capsys.readouterr()
+    assert "expected no argument after the code, got '" in printed.err and not printed.out
+    assert printed.err.endswith("--explain-error=MC204\n")

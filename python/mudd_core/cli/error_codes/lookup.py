@@ -50,11 +50,16 @@ def offer(error: BaseException) -> str:
     return f"more: {shlex.join([*typed_program(), f'--explain-error={kind_of(error).code}'])}"
 
 
-def explained(word: str) -> str:
+def explained(word: str, others: Sequence[str] = ()) -> str:
     """Return the entries of a code or an exit code; a list of all codes for an empty string.
 
-    Raise UserError for an unknown code.
+    Raise UserError for an unknown code, and for arguments after the code. others: the arguments after the code.
     """
+    if others:
+        line = shlex.join([*typed_program(), f"--explain-error={word}"])
+        raise UserError(
+            f"[arguments] --explain-error: expected no argument after the code, got {others[0]!r}; type: {line}"
+        )
     if not word:
         return "\n".join(f"{kind.code}  exit code {kind.exit_code}  {kind.title}" for kind in KINDS)
     found = [kind for kind in KINDS if word.upper() == kind.code or word == str(kind.exit_code)]
