@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import subprocess
 from typing import TypedDict
 
-from lm_eval import simple_evaluate
+from lm_eval import evaluator
 from lm_eval.utils import handle_non_serializable
 
 from mudd_core.base.types import JsonObject
@@ -38,7 +40,9 @@ def evaluated(
     system: str | None,
 ) -> Result:
     """Return the results of the tasks. The metrics have the harness's names."""
-    found: Result = simple_evaluate(
+    # The harness's own function prints an error of git outside of a repository.
+    evaluator.get_git_commit_hash = _commit
+    found: Result = evaluator.simple_evaluate(
         model=model,
         tasks=tasks,
         num_fewshot=few_shot,
@@ -49,6 +53,14 @@ def evaluated(
         system_instruction=system,
     )
     return found
+
+
+def _commit() -> str:
+    """Return the commit of the current folder; empty outside of a repository, or without git."""
+    with contextlib.suppress(OSError):
+        command = ["git", "describe", "--always"]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    return ""
 
 
 def table_of(result: Result) -> list[list[str]]:
