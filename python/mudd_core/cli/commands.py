@@ -235,7 +235,13 @@ def report(request: Request) -> int:
     from mudd_core.cli.report import print_report, write_page
 
     config, folder = saved_run(request)
-    if "--json" in request.options:
+    if "--spikes" in request.options:
+        from mudd_core.cli.spikes import print_spikes
+
+        if "--html" in request.options:
+            raise UserError("[arguments] --html: expected no --spikes with it; leave one of them out")
+        print_spikes(config, folder, request.options["--spikes"], as_json="--json" in request.options)
+    elif "--json" in request.options:
         from mudd_core.cli.json_values import run_values
 
         print(json_text("report", run_values(config, folder)))

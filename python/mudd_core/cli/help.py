@@ -34,8 +34,9 @@ on resume.""",
 With --workdir and without --config, it uses the text of that run.""",
     "report": """Prints a summary of a run: config, validation losses, the loss curve in characters, the last
 entries of the metrics, checkpoints. RUN is its folder; --workdir=RUN or --config=FILE also select a run. --html
-writes one page with curves, the time line and the config instead, which works without network. The run may still be
-training.""",
+writes one page with curves, the time line and the config instead, which works without network. --spikes lists the steps
+whose loss is far above the steps before, and the sequences of the worst one with the loss of each document. The run may
+still be training.""",
 }
 _FIELDS = {
     "train": (
@@ -90,7 +91,12 @@ _EXAMPLES = {
         "chat runs/mine --template=chatml",
     ),
     "data": ("data --config=small.py", "data --config=small.py data.path=my_text"),
-    "report": ("report --config=small.py", "report runs/mine", "report runs/mine --html mine.html"),
+    "report": (
+        "report --config=small.py",
+        "report runs/mine",
+        "report runs/mine --html mine.html",
+        "report runs/mine --spikes",
+    ),
 }
 EXIT_CODES = {
     "sample": "0 written, 2 bad arguments, 65 damaged input, 74 output lost, 130 left by Ctrl-C",

@@ -83,7 +83,7 @@ def main_help() -> str:
         ),
         f"  train: {' '.join(_OF_TRAIN)}",
         f"  sample: {' '.join(_OF_SAMPLE)}",
-        f"  chat: {' '.join(_OF_CHAT)} --tokenizer --step --average; report: --html --json",
+        f"  chat: {' '.join(_OF_CHAT)} --tokenizer --step --average; report: --html --json --spikes",
         "  validate: --split --step --average; all commands: --mode --trust-code --version --explain-error",
         "",
         *(f"example:{line[1:]}" for line in example_lines((WRITING,))),

@@ -147,6 +147,11 @@ OPTIONS: dict[str, tuple[str, str, tuple[str, ...]]] = {
         (),
     ),
     "--html": ("[FILE]", "write a page of the run; default report.html in its folder", ("report",)),
+    "--spikes": (
+        "[STEP]",
+        "list steps with a far too high loss, and show the sequences of the worst, or of STEP",
+        ("report",),
+    ),
     "--json": ("", "print JSON instead; with --plan, report (docs/file-formats.md)", ("train", "report")),
     "--split": ("NAME", "valid (the default) or test, a second held-out part", ("validate",)),
     "--step": (

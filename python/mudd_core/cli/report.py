@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 
 from mudd_core.base.errors import UserError
@@ -12,6 +13,7 @@ from mudd_core.base.paths import local
 from mudd_core.base.show.printable import beginning_of, visible
 from mudd_core.base.show.tables import text_table
 from mudd_core.base.show.terminal import screen
+from mudd_core.base.surroundings import typed_program
 from mudd_core.base.units import duration
 from mudd_core.config import Config, config_hash, differences
 from mudd_core.config.describe import shown
@@ -20,6 +22,7 @@ from mudd_core.run.records.facts import bits_text, guessing_loss, guessing_text,
 from mudd_core.run.report.curve import NOT_FINITE, curve_and_last_rows, shown_number
 from mudd_core.run.report.limits import limit
 from mudd_core.run.report.sources import latest, source_table
+from mudd_core.run.report.spikes import spikes_in, spikes_line
 from mudd_core.run.report.time_use import time_use
 from mudd_core.run.store.best_step import best_step
 from mudd_core.run.store.checkpoints import Checkpoints
@@ -42,6 +45,7 @@ def print_report(config: Config, folder: RunFolder, tokenizer: str | None) -> No
     _say(f"{config.name} in {folder}: {_result(config, rows, last_step(folder))}")
     for line in curve_and_last_rows(config.name, rows, screen()):
         _say(line)
+    _print_spikes(rows, folder)
     _print_settings(config, folder, trained=bool(rows))
     _print_time(config, folder)
     if validations:
@@ -90,6 +94,13 @@ def _print_time(config: Config, folder: RunFolder) -> None:
         _say(f"\ntime: {', '.join(shown)}")
     if found := limit(use, config):
         _say(f"limit: {found}")
+
+
+def _print_spikes(rows: Sequence[Row], folder: RunFolder) -> None:
+    """Print one line if the run has loss spikes."""
+    if found := spikes_in(rows):
+        command = shlex.join([*typed_program(), "report", str(folder), "--spikes"])
+        _say(f"\n{spikes_line(found)}; {command} shows its sequences")
 
 
 def _print_settings(config: Config, folder: RunFolder, *, trained: bool) -> None:

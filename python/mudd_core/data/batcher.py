@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
-import numpy.typing as npt
 
 from mudd_core.base.errors import FormatError, UserError
+from mudd_core.base.types import Int32, Int64
 from mudd_core.data.cache.token_cache import TokenCache, way_out
 from mudd_core.data.sources.corpus import Split
-
-Int32 = npt.NDArray[np.int32]
 
 
 class Batcher:
@@ -44,7 +44,7 @@ class Batcher:
                 f"[data] the corpus is too short: its {split} split has {place.count} tokens and needs {needed}"
                 f"{' (train.seq_len + 1)' if split == 'train' else ''}; use more text, or {more}"
             )
-        self._cache = cache
+        self._cache, self._split = cache, split
         self._batch_size = batch_size
         self.seq_len = seq_len
         self.core = _core.Batcher(
@@ -69,6 +69,16 @@ class Batcher:
     def parts(self) -> tuple[str, ...]:
         """The names of further arrays: none for this source."""
         return ()
+
+    def documents(self, sample: int, tokens: Int64) -> Int64:
+        """Return the document of each of these inputs of a sample, by its position in the split, from 0."""
+        starts = self._document_starts
+        found: Int64 = np.searchsorted(starts, self.core.start_of(sample) + tokens, side="right") - 1
+        return found
+
+    @functools.cached_property
+    def _document_starts(self) -> Int64:
+        return self._cache.document_starts(self._split).astype(np.int64)
 
     def batches(self, epochs: int) -> int:
         """Return the number of whole batches in `epochs` epochs."""

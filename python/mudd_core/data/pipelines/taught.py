@@ -92,21 +92,21 @@ class TaughtRows:
     core = None
 
     def __init__(self, rows: Rows, file: TeacherFile, split: Split) -> None:
-        self._rows, self._file, self._split = rows, file, split
+        self.of, self._file, self._split = rows, file, split
         self.parts = (*rows.parts, *TEACHER_PARTS)
 
     @property
     def rows(self) -> int:
         """The number of sequences in an epoch, or in the validation split."""
-        return self._rows.rows
+        return self.of.rows
 
     def batches(self, epochs: int) -> int | None:
         """Return the number of whole batches in `epochs` epochs."""
-        return self._rows.batches(epochs)
+        return self.of.batches(epochs)
 
     def arrays(self, first_sample: int, n_samples: int) -> dict[str, Array]:
         """Return the arrays of the sequences, and TEACHER_PARTS [n_samples, T, k]; zeros at ignored targets."""
-        arrays = dict(self._rows.arrays(first_sample, n_samples))
+        arrays = dict(self.of.arrays(first_sample, n_samples))
         shape = (*arrays["inputs"].shape, self._file.facts.kept)
         ids, log_probs = np.zeros(shape, np.int32), np.zeros(shape, np.float32)
         if self._file.facts.pipeline == "chat":
@@ -124,7 +124,7 @@ class TaughtRows:
             ids[part.row, counted], log_probs[part.row, counted] = block.ids, block.log_probs
 
     def _fill_windows(self, targets: Int32, first_sample: int, ids: Array, log_probs: Array) -> None:
-        core, length = self._rows.core, self._file.facts.seq_len
+        core, length = self.of.core, self._file.facts.seq_len
         assert isinstance(core, _core.Batcher)
         for row in range(len(targets)):
             begin = core.start_of(first_sample + row)

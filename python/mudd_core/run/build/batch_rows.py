@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mudd_core.base.types import Array
+from mudd_core.base.types import Array, Int64
 from mudd_core.config import Config
 from mudd_core.config.mix_sources import source_names
-from mudd_core.run.build.components import Components
 
 if TYPE_CHECKING:
+    from mudd_core.data.batcher import Batcher
     from mudd_core.data.pipelines import Rows
     from mudd_core.data.tokenizers.tokenizer import Tokenizer
 
@@ -22,12 +22,14 @@ if TYPE_CHECKING:
 class RowDocument:
     """A document, or the part of it, in a sequence.
 
-    start, end: the positions of its inputs in the sequence. number: its position among the training documents of its
-    source, from 0; None if the data do not keep it. text: None for ids without a tokenizer.
+    start, end: its targets in the sequence, so that token_losses()[row, start:end] are its losses. targets: how many of
+    them have a loss. number: its position among the training documents of its source, from 0; None if the data do not
+    have it. text: None for ids without a tokenizer.
     """
 
     start: int
     end: int
+    targets: int
     text: str | None
     number: int | None = None
 
@@ -36,11 +38,12 @@ class RowDocument:
 class BatchRow:
     """A sequence of a batch. sample: its index in the order of training. source: of a mixture (data.mix), else None.
 
-    text: of its inputs; None for ids without a tokenizer.
+    targets: how many of its targets have a loss. text: of its inputs; None for ids without a tokenizer.
     """
 
     row: int
     sample: int
+    targets: int
     text: str | None
     documents: tuple[RowDocument, ...]
     source: str | None = None
@@ -50,7 +53,7 @@ class BatchRow:
 
 
 def batch_rows(
-    config: Config, rows: Rows | None, components: Components, arrays: Mapping[str, Array], first: int
+    config: Config, rows: Rows | None, tokenizer: Tokenizer | None, arrays: Mapping[str, Array], first: int
 ) -> list[BatchRow]:
     """Return the sequences of a batch that starts at this sample index."""
     from mudd_core.data.pipelines.mixture.rows import sources_of
@@ -61,10 +64,11 @@ def batch_rows(
     for row in range(size):
         one = {name: array[row] for name, array in arrays.items()}
         length = _length(one)
-        text = _text(one["inputs"][:length], components.tokenizer)
-        documents = tuple(_documents(one, length, components.tokenizer))
+        sample = row if config.data.repeat_batch else first + row
+        documents = tuple(_documents(one, length, tokenizer, _window(rows, sample)))
         source = None if sources is None else names[sources[row]]
-        found.append(BatchRow(row, first + row, text, documents, source))
+        text = _text(one["inputs"][:length], tokenizer)
+        found.append(BatchRow(row, first + row, _counted(one["targets"]), text, documents, source))
     return found
 
 
@@ -75,17 +79,50 @@ def _length(row: Mapping[str, Array]) -> int:
     return int(np.flatnonzero(row["segments"])[-1]) + 1
 
 
-def _documents(row: Mapping[str, Array], length: int, tokenizer: Tokenizer | None) -> Iterator[RowDocument]:
+def _window(rows: Rows | None, sample: int) -> tuple[Batcher, int] | None:
+    """Return the window of a token cache that is this sample, as (windows, index); None for other data."""
+    from mudd_core.data.batcher import Batcher
+    from mudd_core.data.pipelines.ids_data import FirstBatch
+    from mudd_core.data.pipelines.mixture.rows import MixedRows
+    from mudd_core.data.pipelines.taught import TaughtRows
+
+    if isinstance(rows, MixedRows):
+        sources, indices = rows.schedule.places(sample, 1)
+        return _window(rows.of[int(sources[0])], int(indices[0]))
+    if isinstance(rows, FirstBatch | TaughtRows):
+        return _window(rows.of, sample)
+    return (rows, sample) if isinstance(rows, Batcher) else None
+
+
+def _documents(
+    row: Mapping[str, Array], length: int, tokenizer: Tokenizer | None, window: tuple[Batcher, int] | None
+) -> Iterator[RowDocument]:
     """Yield the documents of a sequence, by its segments, or else by the end-of-document ids."""
-    inputs = row["inputs"]
-    if "segments" in row and row["segments"].any():
+    inputs, packed = row["inputs"], "segments" in row and bool(row["segments"].any())
+    if packed:
         starts = np.flatnonzero(np.diff(row["segments"][:length], prepend=0))
     elif tokenizer is not None:
         starts = np.flatnonzero(np.concatenate([[True], inputs[: length - 1] == tokenizer.eos_id]))
     else:
         starts = np.zeros(1, np.int64)
-    for start, end in zip(starts.tolist(), [*starts.tolist()[1:], length], strict=True):
-        yield RowDocument(start, end, _text(inputs[start:end], tokenizer))
+    numbers = _numbers(starts, window)
+    # Without segments the last id of a document predicts the first id of the next one.
+    shift = 0 if packed else 1
+    for number, start, end in zip(numbers, starts.tolist(), [*starts.tolist()[1:], length], strict=True):
+        first, last = max(0, start - shift), end if end == length else end - shift
+        counted = _counted(row["targets"][first:last])
+        yield RowDocument(first, last, counted, _text(inputs[start:end], tokenizer), number)
+
+
+def _numbers(starts: Int64, window: tuple[Batcher, int] | None) -> list[int | None]:
+    if window is None:
+        return [None] * len(starts)
+    rows, sample = window
+    return list(rows.documents(sample, starts).tolist())
+
+
+def _counted(targets: Array) -> int:
+    return int((targets >= 0).sum())
 
 
 def _text(ids: Array, tokenizer: Tokenizer | None) -> str | None:

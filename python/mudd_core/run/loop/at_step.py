@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import StopRequestedError, UserError
 from mudd_core.base.paths import IMPORTED
-from mudd_core.base.surroundings import notes_stream
+from mudd_core.base.surroundings import is_command_line, notes_stream
 from mudd_core.base.units import duration
 from mudd_core.config import Config, LogConfig
 from mudd_core.data.sources.access import cache_root
@@ -67,7 +67,7 @@ def checked_step(
 
 def read_only_run(saved: Config, folder: RunFolder, at_step: int) -> tuple[Config, ReadStore]:
     """Return the config and the store of a run for a Trainer in memory. Raise UserError for a step after its end."""
-    _require_reached(folder, at_step)
+    require_reached(folder, at_step, "[Trainer] at_step")
     store = ReadStore(folder, at_step)
     if not store.has_checkpoint() and (folder.path / IMPORTED).is_dir():
         raise UserError(
@@ -77,13 +77,13 @@ def read_only_run(saved: Config, folder: RunFolder, at_step: int) -> tuple[Confi
     return _in_memory(saved, store.folder), store
 
 
-def _require_reached(folder: RunFolder, at_step: int) -> None:
+def require_reached(folder: RunFolder, step: int, argument: str) -> None:
+    """Raise UserError if a run has not made this many updates. argument: for the message, as `[place] name`."""
     last = last_step(folder)
     done = 0 if last is None else last.step
-    if at_step > done:
+    if step > done:
         raise UserError(
-            f"[Trainer] at_step: expected at most {done}, the last update of {folder} that is logged or saved, got "
-            f"{at_step}"
+            f"{argument}: expected at most {done}, the last update of {folder} that is logged or saved, got {step}"
         )
 
 
@@ -138,20 +138,39 @@ def _say_other_bits(store: ReadStore) -> None:
         )
 
 
+@dataclass(frozen=True)
+class Cost:
+    """The updates that a Trainer at a step makes again. start: the step of its checkpoint; 0 without one.
+
+    seconds: about; 0 if the run has logged no rate. saved: there is a checkpoint.
+    """
+
+    start: int
+    steps: int
+    seconds: float
+    saved: bool
+
+    def __str__(self) -> str:
+        about = f", about {duration(self.seconds)}" if self.seconds >= 1 else ""
+        where = f"the checkpoint of step {self.start:,}" if self.saved else f"step {self.start:,}"
+        return f"{self.steps:,} {'step' if self.steps == 1 else 'steps'} in memory from {where}{about}"
+
+
+def cost_of(config: Config, folder: RunFolder, at_step: int) -> Cost:
+    """Return the cost of mc.Trainer(folder, at_step=at_step)."""
+    usable = [step for step in Checkpoints(folder).steps() if step <= at_step]
+    start = max(usable, default=0)
+    return Cost(start, at_step - start, (at_step - start) * _seconds_per_step(config, folder), bool(usable))
+
+
 def _say_cost(run: Session, store: ReadStore, steps: int) -> None:
     """Print the time of the updates to make, if it is long or if there is no checkpoint to start from."""
-    if not steps:
+    saved = store.has_checkpoint()
+    cost = Cost(run.state.step_done, steps, steps * _seconds_per_step(run.config, store.folder), saved)
+    if not steps or is_command_line() or (saved and cost.seconds < _LONG):
         return
-    seconds = steps * _seconds_per_step(run.config, store.folder)
-    if store.has_checkpoint() and seconds < _LONG:
-        return
-    start = run.state.step_done
-    why = "" if store.has_checkpoint() else f"; {_has(store)}"
-    about = f", about {duration(seconds)}" if seconds >= 1 else ""
-    print(
-        f"note: [Trainer] at_step={store.at_step}: trains {steps:,} steps in memory from step {start}{about}{why}",
-        file=notes_stream(),
-    )
+    why = "" if saved else f"; {_has(store)}"
+    print(f"note: [Trainer] at_step={store.at_step}: trains {cost}{why}", file=notes_stream())
 
 
 def _seconds_per_step(config: Config, folder: RunFolder) -> float:

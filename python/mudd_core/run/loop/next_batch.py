@@ -31,7 +31,8 @@ class NextBatch:
     def batch_text(self) -> list[BatchRow]:
         """Return the sequences of the next update: text, source and documents of each, as far as the data name them."""
         arrays, first = self._next_batch()
-        return batch_rows(self._run.config, self._run.engine.batcher, self._run.components, arrays, first)
+        run = self._run
+        return batch_rows(run.config, run.engine.batcher, run.components.tokenizer, arrays, first)
 
     @alone
     def token_losses(self) -> Float32:

@@ -37,6 +37,7 @@ from mudd_core.run.report.page.elements import (
 from mudd_core.run.report.page.records import Records, read_records
 from mudd_core.run.report.page.shell import page
 from mudd_core.run.report.page.sources import sources
+from mudd_core.run.report.page.spikes import spikes
 from mudd_core.run.report.page.time_by_phase import time_by_phase
 from mudd_core.run.store.metrics import samples_of
 from mudd_core.run.store.run_folder import RunFolder
@@ -172,6 +173,7 @@ MakeSection: TypeAlias = Callable[[Records], Section | None]
 SECTIONS: tuple[MakeSection, ...] = (
     overview,
     curves,
+    spikes,
     sources,
     time_by_phase,
     samples,
