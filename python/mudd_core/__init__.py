@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from mudd_core.config.load import list_configs as list_configs
     from mudd_core.config.own_optimizers import register_optimizer as register_optimizer
     from mudd_core.engine.model import Model as Model
+    from mudd_core.fingerprint.models import first_difference as first_difference
     from mudd_core.graph.scopes import precision as precision
     from mudd_core.graph.tape import Tensor as Tensor
     from mudd_core.interop.load_run import load as load
@@ -104,6 +105,7 @@ _HOME = {
     "compare": "tools.compare.comparison",
     "custom": "ops",
     "export": "tools.export_weights.exported",
+    "first_difference": "fingerprint.models",
     "isa": "_core",
     "list_configs": "config.load",
     "load": "interop.load_run",

@@ -9,25 +9,29 @@ from typing import Any
 import numpy as np
 
 from mudd_core import _core
-from mudd_core.config import Config
+from mudd_core.config import Config, ModelConfig
 from mudd_core.dist import Comm
 from mudd_core.engine.engine import Engine
 from mudd_core.engine.model import Model
 from mudd_core.fingerprint import Key, Line, Pair, StepRecord, first_difference, record_step
 from rank_runs import batch_of, config_in_shards
-from small_models import CASES
+
+SMALL = {"vocab_size": 61, "max_seq_len": 16}
 
 
 def engine_of(
     family: str, *, model: dict[str, Any] | None = None, comm: Comm | None = None, **settings: Any
 ) -> Engine:
     """Return an engine of a small model with micro-batches of two sequences."""
-    fields = {"vocab_size": 61, "max_seq_len": 16, **(model or {})}
-    config: Config = config_in_shards(
-        dataclasses.replace(CASES[family][0], **fields), **({"micro_batch_size": 2} | settings)
-    )
-    precision = config.train.precision
-    return Engine(config, Model(config.model, seed=3, precision=precision, comm=comm))
+    from small_models import CASES  # it imports torch
+
+    return engine_for(dataclasses.replace(CASES[family][0], **(SMALL | (model or {}))), comm, **settings)
+
+
+def engine_for(model: ModelConfig, comm: Comm | None = None, **settings: Any) -> Engine:
+    """Return an engine of a model with micro-batches of two sequences."""
+    config: Config = config_in_shards(model, **({"micro_batch_size": 2} | settings))
+    return Engine(config, Model(config.model, seed=3, precision=config.train.precision, comm=comm))
 
 
 def record(engine: Engine, **options: Any) -> StepRecord:

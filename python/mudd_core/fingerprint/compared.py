@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mudd_core.base.errors import UserError
@@ -37,18 +38,19 @@ def first_difference(a: StepRecord, b: StepRecord) -> Pair | None:
             f"{b.header.precision}; mc.first_difference(a, b, batch, ulp=64) compares two models in one process"
         )
     others = {line.key: line for line in b.lines}
-    common = 0
-    for line in a.lines:
-        other = others.get(line.key)
-        if other is None or not line.same_form(other):
-            continue
-        common += 1
-        if line.digest != other.digest:
-            return Pair(line, other, _rows(line, other))
-    if common == 0:
+    pairs = [Pair(line, others[line.key]) for line in a.lines if line.key in others]
+    if not any(pair.a.same_form(pair.b) for pair in pairs):
         raise UserError(
             "[diff] records: expected two of one architecture and batch, got records without a common value"
         )
+    return first_pair(pairs)
+
+
+def first_pair(pairs: Iterable[Pair]) -> Pair | None:
+    """Return the first pair of values that can be compared and have different digests, with the rows that differ."""
+    for pair in pairs:
+        if pair.a.same_form(pair.b) and pair.a.digest != pair.b.digest:
+            return Pair(pair.a, pair.b, _rows(pair.a, pair.b))
     return None
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from mudd_core.base.types import Array
 from mudd_core.fingerprint.compared import Pair
-from mudd_core.fingerprint.ulps import as_float64, coarser, scaled_ulps, steps_between
+from mudd_core.fingerprint.ulps import WHOLE, as_float64, coarser, scaled_ulps, steps_between
 
 
 @dataclass(frozen=True, repr=False)
@@ -67,35 +67,42 @@ class Difference:
 
 
 def measure(
-    pair: Pair, a: Array, b: Array, losses: tuple[float, float] = (math.nan, math.nan), ulp: float = 0
+    pair: Pair,
+    a: Array,
+    b: Array,
+    losses: tuple[float, float] = (math.nan, math.nan),
+    ulp: float = 0,
+    unit: str | None = None,
+    title: str = "",
 ) -> Difference:
     """Return the size of the difference between the arrays of a pair; bfloat16 as uint16.
 
-    Only elements that differ by more than `ulp` ulps are included. For ulp=0 and arrays of one type, the distance of
-    two elements is the number of representable values between them. Otherwise it is their difference in ulps of the
-    coarser type, at the scale of the values (scaled_ulps).
+    Only elements that differ by more than `ulp` ulps are included. Without a unit and for arrays of one type, the
+    distance of two elements is the number of representable values between them. Otherwise it is their difference in
+    ulps of the type `unit` (by default the coarser one), at the scale of the values (scaled_ulps). Integers differ if
+    they are not equal. title: replaces the title of the line.
     """
-    line = pair.a
-    x, y = as_float64(a, pair.a.dtype), as_float64(b, pair.b.dtype)
+    line, x, y = pair.a, as_float64(a, pair.a.dtype), as_float64(b, pair.b.dtype)
     dtype = coarser(pair.a.dtype, pair.b.dtype)
-    if ulp > 0 or pair.a.dtype != pair.b.dtype:
-        ulps = scaled_ulps(x, y, dtype)
+    if dtype in WHOLE:
+        ulps, differs = np.abs(x - y), x != y
+    elif unit is not None or pair.a.dtype != pair.b.dtype:
+        ulps = scaled_ulps(x, y, unit or dtype)
         differs = ulps > ulp
     else:
         ulps = steps_between(a, b, dtype)
-        differs = (ulps > 0) | (np.signbit(x) != np.signbit(y))
+        differs = (ulps > ulp) | ((np.signbit(x) != np.signbit(y)) & (ulp == 0))
     first = int(np.argmax(differs)) if differs.any() else 0
-    index = tuple(int(at) for at in np.unravel_index(first, x.shape)) if x.shape else ()
     return Difference(
         place=line.place,
         op=line.op,
         stage=line.key.stage,
         value=line.key.value,
-        title=line.title(),
+        title=title or line.title(),
         shape=line.shape,
         dtype=pair.a.dtype if pair.a.dtype == pair.b.dtype else f"{pair.a.dtype} and {pair.b.dtype}",
         count=int(differs.sum()),
-        first_index=index,
+        first_index=tuple(int(at) for at in np.unravel_index(first, x.shape)) if x.shape else (),
         values=(float(x.ravel()[first]), float(y.ravel()[first])) if x.size else (math.nan, math.nan),
         ulps=float(ulps.max()) if ulps.size else 0.0,
         losses=losses,

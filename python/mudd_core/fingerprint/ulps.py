@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 
 from mudd_core.base.types import Array
 
 # Bits of the fraction of each type.
 _FRACTION = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7, "int32": 0, "uint8": 0}
+WHOLE = ("int32", "uint8")
 _SIGNED: dict[str, type[np.signedinteger]] = {"float64": np.int64, "float32": np.int32, "uint16": np.int16}
-Real = Literal["float64", "float32", "float16", "bfloat16", "int32", "uint8"]
 
 
 def as_float64(values: Array, dtype: str) -> Array:
@@ -32,10 +30,8 @@ def coarser(a: str, b: str) -> str:
 def steps_between(a: Array, b: Array, dtype: str) -> Array:
     """Return the number of representable values between the elements of a and b, both of one type, as float64.
 
-    NaN counts as infinitely far from all but NaN.
+    NaN is infinitely far from all but NaN.
     """
-    if dtype in ("int32", "uint8"):
-        return np.abs(a.astype(np.float64) - b.astype(np.float64))
     one, other = (_ordered(x) for x in (a, b))
     steps = np.abs(one - other)
     nan_a, nan_b = (np.isnan(as_float64(x, dtype)) for x in (a, b))

@@ -37,6 +37,7 @@ NAMES = (
     "cache_fields",
     "settings",
     "metrics",
+    "record",
     "provenance",
     "batch",
     "weights",

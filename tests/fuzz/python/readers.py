@@ -17,6 +17,7 @@ from run_readers import (
     run_manifest,
     run_metrics,
     run_provenance,
+    run_record,
     run_yaml,
     seal_manifest,
 )
@@ -55,6 +56,7 @@ TARGETS = {
     "settings": Target(run_settings, refusals=(ValueError,)),
     "metrics": Target(run_metrics, change_lines),
     "provenance": Target(run_provenance, change_json),
+    "record": Target(run_record, change_lines, refusals=(UserError,)),
     "batch": Target(run_batch, refusals=WRONG_VALUES),
     "weights": Target(run_weights),
     "jsonl": Target(run_format("jsonl"), change_lines),

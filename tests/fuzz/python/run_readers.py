@@ -86,6 +86,19 @@ def run_provenance(data: bytes, folder: Path) -> None:
     require(bool(found.differs or found.shown), "a comparison shows something or finds a difference")
 
 
+def run_record(data: bytes, folder: Path) -> None:
+    """Read the record of a step, and compare it with itself."""
+    from mudd_core.fingerprint import StepRecord, first_difference
+
+    file = folder / "record.jsonl"
+    file.write_bytes(data)
+    record = StepRecord.read(file)
+    if record.lines:
+        require(first_difference(record, record) is None, "a record equals itself")
+    again = StepRecord.read(record.write(folder / "again.jsonl"))
+    require(first_difference(record, again) is None if record.lines else True, "a record survives its file")
+
+
 def change_lines(data: bytes, other: bytes, draw: random.Random) -> bytes:
     """Mutate the JSON tree of one line."""
     lines = data.split(b"\n")

@@ -1,0 +1,124 @@
+"""mc.first_difference: the first value at which two models, precisions or programs differ."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mudd_core as mc
+from mudd_core.base.errors import UserError
+from small_models import make_batch
+
+CONFIG = mc.TransformerPPConfig(vocab_size=61, max_seq_len=16, d_model=32, n_layer=2, n_head=2)
+BATCH = make_batch(61, 3, 8)
+
+
+@pytest.fixture(scope="module")
+def model() -> mc.Model:
+    return mc.Model(CONFIG, seed=1)
+
+
+def changed(model: mc.Model, name: str, at: tuple[int, ...]) -> mc.Model:
+    """Return a copy of a model with the next larger number in one weight."""
+    twin = copy.deepcopy(model)
+    weight = np.array(twin.parameters[name])
+    weight[at] = np.nextafter(weight[at], np.float32(9))
+    twin.set_parameter(name, weight)
+    return twin
+
+
+@pytest.mark.parametrize("batch", [BATCH, BATCH["inputs"]], ids=["trains", "forward"])
+def test_equal_models_have_no_difference(model: mc.Model, batch: Any) -> None:
+    assert mc.first_difference(model, copy.deepcopy(model), batch) is None
+    assert mc.first_difference(model, copy.deepcopy(model), batch, ulp=64) is None
+
+
+def test_of_two_weights_the_weight_is_named_with_its_size(model: mc.Model) -> None:
+    found = mc.first_difference(model, changed(model, "blocks.1.ffn.up.w", (3, 5)), BATCH)
+    assert found is not None and (found.place, found.stage, found.value) == (
+        "blocks.1.ffn.up.w",
+        "state",
+        "weight",
+    )
+    assert (found.count, found.first_index, found.ulps) == (1, (3, 5), 1.0)
+    lines = repr(found).splitlines()
+    assert lines[0] == "first difference: the weight blocks.1.ffn.up.w"
+    assert lines[2].split() == ["elements", "1", "of", f"{found.size:,}", "differ"]
+    assert lines[4].split() == ["largest", "1", "unit", "of", "the", "last", "place"]
+    other = mc.first_difference(model, mc.Model(CONFIG, seed=2), BATCH)
+    assert (
+        other is not None and (other.place, other.count) == ("embed", other.size) and other.loss_growth > 1e-4
+    )
+
+
+def test_two_precisions_are_matched_by_place(model: mc.Model) -> None:
+    half = mc.Model(CONFIG, seed=1, precision="bf16")
+    found = mc.first_difference(model, half, BATCH)
+    assert found is not None and found.stage == "forward" and "norm" in found.place
+    assert found.dtype == "float32 and bfloat16" and found.ulps <= 0.5
+    later = mc.first_difference(model, half, BATCH, ulp=1)
+    assert later is not None and later.ulps > 1 and later.place != found.place
+    assert mc.first_difference(model, half, BATCH, ulp=1e6) is None
+
+
+def test_an_ulp_above_the_difference_finds_nothing(model: mc.Model) -> None:
+    near = changed(model, "final_norm.gain", (0,))
+    found = mc.first_difference(model, near, BATCH)
+    assert found is not None and found.place == "final_norm.gain"
+    assert mc.first_difference(model, near, BATCH["inputs"], ulp=64) is None
+
+
+def test_arrays_of_another_program_by_a_table_of_names(model: mc.Model) -> None:
+    chosen = ["blocks.*.out", "blocks.1.ffn.up.w"]
+    values = model.capture(BATCH, chosen, gradients=True)
+    theirs = {
+        "layer0/attn": values["blocks.0.attn.out"].astype(np.float64),
+        "layer1/mlp": values["blocks.1.ffn.out"].copy(),
+        "layer1/up": values.gradients["blocks.1.ffn.up.w"],
+        "not in the table": np.zeros(3),
+    }
+    names = {
+        "layer0/attn": "blocks.0.attn.out",
+        "layer1/mlp": "blocks.1.ffn.out",
+        "layer1/up": "gradient of blocks.1.ffn.up.w",
+    }
+    assert mc.first_difference(model, theirs, BATCH, names=names) is None
+    theirs["layer1/up"] = theirs["layer1/up"] * 1.5
+    found = mc.first_difference(model, theirs, BATCH, names=names, ulp=64)
+    assert found is not None and found.stage == "backward"
+    theirs["layer1/mlp"][1, 2, 3] += 0.25
+    found = mc.first_difference(model, theirs, BATCH, names=names, ulp=64)
+    assert found is not None and (found.count, found.first_index) == (1, (1, 2, 3))
+    assert repr(found).startswith("first difference: blocks.1.ffn.out (layer1/mlp)\n")
+
+
+@pytest.mark.parametrize(
+    ("other", "options", "message"),
+    [
+        ({"blocks.0.atn.out": [1.0]}, {}, r"names of the model, got 'blocks.0.atn.out'; did you mean"),
+        ({"x": [1.0]}, {"names": {"y": "embed"}}, r"names: expected names of b, got 'y'"),
+        (
+            {"embed": np.zeros((3, 3))},
+            {},
+            r"embed: expected numbers of shape \(61, 32\) .*; transpose or reshape",
+        ),
+        ({}, {}, "at least one array"),
+    ],
+)
+def test_wrong_arrays_are_refused(model: mc.Model, other: Any, options: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        mc.first_difference(model, other, BATCH, **options)
+
+
+def test_wrong_arguments_are_refused(model: mc.Model) -> None:
+    with pytest.raises(ValueError, match="ulp: expected a finite number from 0 on, got -1"):
+        mc.first_difference(model, model, BATCH, ulp=-1)
+    with pytest.raises(TypeError, match=r"b: expected an mc\.Model or a dict of arrays, got int"):
+        mc.first_difference(model, 3, BATCH)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="same architecture as a"):
+        mc.first_difference(model, mc.Model(mc.GPT2Config(vocab_size=61, max_seq_len=16, d_model=40)), BATCH)
+    with pytest.raises(ValueError, match="names: expected none for two models"):
+        mc.first_difference(model, model, BATCH, names={})
