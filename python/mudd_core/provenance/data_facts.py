@@ -21,7 +21,6 @@ from mudd_core.run.store.run_folder import RunFolder
 
 _MOST_FILES = 1000
 _OF_CACHE = {
-    "corpus_hash": "documents",
     "content_hash": "ids",
     "train_documents": "trainDocuments",
     "valid_documents": "validDocuments",
@@ -47,7 +46,7 @@ class DataFacts:
         data |= {"fingerprint": fingerprint} if fingerprint else {}
         data |= {"seal": seal} if isinstance(seal, str) else {}
         cache = self._cache(fingerprint)
-        data |= {ours: cache[name] for name, ours in _OF_CACHE.items() if name in cache}
+        data |= _of_cache(cache)
         sources, files = self._sources(fingerprint), self._files(fingerprint)
         if sources:
             data["sources"] = sources
@@ -69,7 +68,7 @@ class DataFacts:
 
     def _source(self, name: str, fingerprint: str) -> JsonObject:
         cache = self._cache(fingerprint)
-        found: JsonObject = {ours: cache[one] for one, ours in _OF_CACHE.items() if one in cache}
+        found = _of_cache(cache)
         files = self._files(fingerprint)
         if not files and "documents" not in found:
             self.missing.append(
@@ -102,3 +101,11 @@ class DataFacts:
         elif found["name"] != "bytes":
             self.missing.append("tokenizer.sha256: the run has no file of its tokenizer")
         return found
+
+
+def _of_cache(cache: JsonObject) -> JsonObject:
+    """Return the hashes and numbers of a token cache. Of plain text, `documents` is a hash of all bytes."""
+    found = {ours: cache[name] for name, ours in _OF_CACHE.items() if name in cache}
+    if "corpus_hash" in cache:
+        found["documents" if "corpus" in cache else "listing"] = cache["corpus_hash"]
+    return found
