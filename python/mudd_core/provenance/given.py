@@ -26,6 +26,14 @@ _DATA, _TOKENIZER = "[verify] --data", "[verify] --tokenizer"
 _MOST_FILES = 1_000_000
 
 
+def has_data_hash(statement: Statement) -> bool:
+    """Return True if a statement has hashes that check_data compares."""
+    values = statement.section("config").get("values")
+    pipeline = values.get("data.pipeline", "text") if isinstance(values, dict) else "text"
+    of_text = bool(statement.text("data", "documents")) and pipeline == "text"
+    return of_text or bool(statement.section("data").get("files"))
+
+
 def check_data(statement: Statement, named: str, found: Findings) -> None:
     """Compare files with the documents or the files of the statement.
 

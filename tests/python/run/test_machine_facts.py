@@ -20,6 +20,8 @@ def test_a_start_a_resume_and_their_ends_record_machine_and_memory(tiny_text: Pa
     assert [event["machine"]["level"] for event in begun] == ["portable", mc.isa()]
     assert [event["machine"]["threads"] for event in begun] == [1, 2]
     assert {event["machine"]["version"] for event in begun} == {mc.__version__}
+    assert [event["command"][-1] for event in begun] == ["train.stop_at=2", "train.threads=2"]
+    assert {len(event["machine"]["modules"]) for event in begun} == {64}
     ended = [event for event in run.events() if event["event"] in ("stopped", "finished")]
     assert all(10 << 20 < event["peak_memory"] < 4 << 30 for event in ended) and len(ended) == 2
 

@@ -239,3 +239,44 @@ def test_the_sources_of_a_mixture_have_their_own_hashes(
     assert code == 2 and "has no hash of the documents or of their files" in err
     code, out, _ = verified(capsys, to, "--train", *data[1:])
     assert code == 0 and "the tokens have the seal of the statement" in out
+
+
+def test_files_of_records_are_compared_one_by_one(
+    run: TinyRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    for part in range(2):
+        lines = [json.dumps({"text": f"number {n} of part {part} " * 9}) for n in range(40)]
+        (data / f"{part}.jsonl").write_text("\n".join(lines) + "\n")
+    words = [f"data.path={data}", f"data.cache_dir={tmp_path / 'cache'}", *WORDS]
+    records = TinyRun(tmp_path / "records", run.text)
+    assert main([f"--config={records.config}", f"--workdir={records.workdir}", *words]) == 0
+    to = exported(records, tmp_path / "out")
+    found = content(to)["predicate"]["data"]
+    assert found["files"] == [
+        hashlib.sha256((data / f"{n}.jsonl").read_bytes()).hexdigest() for n in range(2)
+    ]
+    assert "listing" in found and "documents" not in found
+    code, out, _ = verified(capsys, to, f"--data={data}")
+    assert code == 0 and f"all files that the run read (2) are in {data}" in out
+    (data / "1.jsonl").write_text((data / "1.jsonl").read_text().replace("number", "Number", 1))
+    code, out, _ = verified(capsys, to, f"--data={data}")
+    assert code == 1 and f"differs: data: 1 of the 2 files that the run read are not in {data}" in out
+
+
+def test_a_stream_has_no_hash_but_trains(
+    run: TinyRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "data.jsonl"
+    data.write_text("\n".join(json.dumps({"text": f"number {n} " * 90}) for n in range(60)) + "\n")
+    words = [f"data.path={data}", "data.pipeline=pack", "data.cache=stream", *WORDS]
+    words += [f"data.cache_dir={tmp_path / 'cache'}"]
+    streamed = TinyRun(tmp_path / "streamed", run.text)
+    assert main([f"--config={streamed.config}", f"--workdir={streamed.workdir}", *words]) == 0
+    to = exported(streamed, tmp_path / "out")
+    assert any("data.documents: the token cache" in text for text in content(to)["predicate"]["missing"])
+    code, _, err = verified(capsys, to, f"--data={data}")
+    assert code == 2 and "has no hash of the documents or of their files" in err
+    code, out, _ = verified(capsys, to, f"--data={data}", "--train", words[-1])
+    assert code == 0 and "the data by their own hash" in out and "all files have the same bytes" in out

@@ -24,7 +24,7 @@ from mudd_core.base.paths import local
 from mudd_core.base.show.printable import visible
 from mudd_core.config.tool_arguments import ToolArguments
 from mudd_core.provenance.check import Findings, check_files, statement_file
-from mudd_core.provenance.given import check_base, check_data, check_tokenizer
+from mudd_core.provenance.given import check_base, check_data, check_tokenizer, has_data_hash
 from mudd_core.provenance.statement import Statement, read_statement
 from mudd_core.run.store.run_folder import RunFolder
 
@@ -124,10 +124,10 @@ def _place(named: str) -> Path:
 
 def _check_given(statement: Statement, asked: argparse.Namespace, found: Findings) -> None:
     """Compare the data, the tokenizer and the base that the user names."""
-    if asked.data is not None:
+    if asked.data is not None and (has_data_hash(statement) or not asked.train):
         check_data(statement, asked.data, found)
     else:
-        found.unshown.append("the data (--data=PATH)")
+        found.unshown.append("the data (--data=PATH)" if asked.data is None else "the data by their own hash")
     if asked.tokenizer is not None:
         check_tokenizer(statement, asked.tokenizer, found)
     if asked.base is not None:
