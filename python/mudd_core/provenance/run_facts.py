@@ -29,7 +29,17 @@ from mudd_core.run.store.run_folder import RunFolder
 MOST_LOSSES = 1000  # losses in a statement; of more, evenly spaced ones
 _MOST_STARTS = 1000
 # Fields that only say where something is on this machine, or what is printed.
-_LOCAL = ("data.cache_dir", "storage.", "hub.", "log.", "dist.", "mesh.", "sample.", "train.profile")
+_LOCAL = (
+    "data.cache_dir",
+    "storage.",
+    "hub.",
+    "log.",
+    "dist.",
+    "mesh.",
+    "sample.",
+    "train.profile",
+    "train.threads",
+)
 _KEPT = ("mesh.wire",)
 _STARTS = (EventName.STARTED, EventName.RESUMED, EventName.IMPORTED)
 

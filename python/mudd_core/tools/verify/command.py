@@ -102,7 +102,10 @@ def _derive(statement: Statement, asked: argparse.Namespace, rest: Sequence[str]
         base = None if asked.base is None else stack.enter_context(base_run(asked.base))
         config = derived_config(statement, rest, asked.data, base, saves=asked.run is not None)
         work = asked.workdir or stack.enter_context(tempfile.TemporaryDirectory(prefix="mudd-verify-"))
-        words = [] if asked.tokenizer is None else [f"--tokenizer={asked.tokenizer}"]
+        added = statement.text("export", "tokenizer")
+        if added and asked.tokenizer is None:
+            raise UserError(f"[verify] --train: `export` added the tokenizer {added}; add --tokenizer=PATH")
+        words = [f"--tokenizer={asked.tokenizer}"] if added else []
         Derivation(statement, config, local(work, "[verify] --workdir").absolute(), words).run(found)
         if found.differs and asked.run is not None:
             _explain(asked.run, Path(work) / "run")
@@ -128,7 +131,8 @@ def _check_given(statement: Statement, asked: argparse.Namespace, found: Finding
         check_data(statement, asked.data, found)
     else:
         found.unshown.append("the data (--data=PATH)" if asked.data is None else "the data by their own hash")
-    if asked.tokenizer is not None:
+    added = statement.text("export", "tokenizer")  # by export --tokenizer, so it is not the run's
+    if asked.tokenizer is not None and not added:
         check_tokenizer(statement, asked.tokenizer, found)
     if asked.base is not None:
         check_base(statement, asked.base, lambda: _weights(asked.base), found)
