@@ -15,7 +15,7 @@ WRITING = 'sample --config=small.py --prompt "def "'
 # The line of another command names these.
 _HIDDEN = (
     *("teach", "sweep", "evaluate", "data show", "data convert", "data inspect"),
-    *("average", "commbench", "scale", "slurm"),
+    *("average", "verify", "diff", "commbench", "scale", "slurm"),
 )
 _OF_SAMPLE = (  # options of sample; validate also has --step
     *("--prompt", "--prompt-file", "--prompt-lines", "--interactive", "--num-samples", "--stop"),
@@ -31,6 +31,7 @@ _ELSEWHERE = (
     "--split",
     "--html",
     "--json",
+    "--spikes",
     "--tokenizer",
     "--average",
 )  # on other lines

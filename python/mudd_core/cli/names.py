@@ -30,7 +30,7 @@ TOOLS: dict[str, tuple[str, str]] = {
     ),
     "export": (
         "mudd_core.tools.export_weights.command",
-        "write a run's weights as a Hugging Face folder; also: average",
+        "write a run's weights as a Hugging Face folder; also: verify, average",
     ),
     "verify": (
         "mudd_core.tools.verify.command",
@@ -67,7 +67,7 @@ TOOLS: dict[str, tuple[str, str]] = {
     ),
     "compare": (
         "mudd_core.tools.compare.command",
-        "compare runs: config, losses, curves, the first step that differs",
+        "compare runs: config, losses, curves, first step that differs; also: diff",
     ),
     "diff": (
         "mudd_core.tools.diff.command",
@@ -149,7 +149,7 @@ OPTIONS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "--html": ("[FILE]", "write a page of the run; default report.html in its folder", ("report",)),
     "--spikes": (
         "[STEP]",
-        "list steps with a far too high loss, and show the sequences of the worst, or of STEP",
+        "list steps with a far too high loss; show sequences of the worst, or of STEP",
         ("report",),
     ),
     "--json": ("", "print JSON instead; with --plan, report (docs/file-formats.md)", ("train", "report")),
