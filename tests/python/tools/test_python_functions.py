@@ -14,6 +14,7 @@ from launched import launched
 from mudd_core.base.errors import UserError
 from mudd_core.base.python_arguments import in_python
 from mudd_core.tools.export_weights.asked import Asked
+from places import ROOT
 
 SMALL = {"n_layer": 1, "d_model": 16, "d_ff": 16, "n_head": 2}
 
@@ -72,7 +73,9 @@ def test_a_plan_that_does_not_fit_says_so_in_words_of_python() -> None:
 
 def test_a_comparison_prints_as_the_command_does(folder: Path) -> None:
     comparison = mc.compare("runs/a", mc.load_run("runs/b"))
-    assert launched(folder, "compare", "runs/a", "runs/b").stdout.rstrip() == repr(comparison)
+    printed = launched(folder, "compare", "runs/a", "runs/b").stdout.rstrip()
+    # The command names the path of launch.py that was typed.
+    assert printed.replace(str(ROOT / "launch.py"), "python3 launch.py") == repr(comparison)
     assert comparison.first_differences == {"B": 1}
     assert comparison.runs == {"A": Path("runs/a"), "B": Path("runs/b")}
     assert comparison._repr_html_().count("<table>") >= 4
