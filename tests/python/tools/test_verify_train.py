@@ -199,6 +199,11 @@ def test_another_runs_statement_with_forged_subjects(
     assert code == 1 and "differs: model.safetensors: derived and exported again" in out
 
 
+def hash_of(run: TinyRun) -> str:
+    """Return the final hash of a run."""
+    return str(run.summary()["final_hash"])
+
+
 # ---- adapters, own files, and runs that cannot be derived ---------------------------------------------------
 
 
@@ -220,6 +225,10 @@ def test_adapters_name_their_base_by_hash(
     code, out, _ = verified(capsys, to, f"--base={other.workdir}", *words)
     assert code == 1 and f"differs: base: the weights of {other.workdir}: expected SHA-256" in out
     assert "which --train skips because files differ" in out
+    theirs = copied(to, tmp_path / "forged")
+    edit(theirs, lambda predicate: predicate["base"].update(sha256=hash_of(other)), forged=True)
+    code, out, _ = verified(capsys, theirs, f"--base={other.workdir}", *words)
+    assert code == 1 and "differs: step 1: the first logged step that is not equal" in out
     code, _, err = verified(capsys, to, *words)
     assert code == 2 and "the run has start.load_parameters_path=" in err and "add --base=PATH" in err
 
@@ -247,8 +256,9 @@ def test_own_code_runs_only_if_the_user_names_it(
 def test_a_statement_cannot_name_code_to_run(copy: Path, words: list[str], capsys: Capsys) -> None:
     evil = copy.parent / "evil.py"
     evil.write_text(f"open({str(copy.parent / 'ran')!r}, 'w').close()\nclass Plus: pass\n")
-    for field in ("model.family", "optim.name", "data.pipeline"):
-        values = {field: f"{evil}:Plus"}
+    named = dict.fromkeys(("model.family", "optim.name", "data.pipeline"), f"{evil}:Plus")
+    for field, value in {**named, "optim.groups": f"{evil}:Plus: blocks.*, lr_factor=0.5"}.items():
+        values = {field: value}
         edit(copy, lambda predicate, values=values: predicate["config"]["values"].update(values), forged=True)
         code, _, err = verified(capsys, copy, *words)
         assert code == 2 and not (copy.parent / "ran").exists(), err
