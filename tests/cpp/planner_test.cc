@@ -196,7 +196,7 @@ TEST_CASE("the first non-finite node is named") {
   CHECK(e.first_non_finite().empty());
   store.planes().master(1)[3] = std::numeric_limits<float>::infinity();
   e.run({}, 0);
-  CHECK(e.first_non_finite() == "block:rms_norm#2 (forward), output 0 float32[1, 5, 8], -inf at [0, 0, 3]");
+  CHECK(e.first_non_finite() == "rms_norm (forward) in block: output 0, float32 [1, 5, 8], -inf at [0, 0, 3]");
 }
 
 TEST_CASE("misuse is refused") {

@@ -21,11 +21,16 @@ float element(const Tensor& t, int64_t row, int64_t column) {
   return value;
 }
 
-std::string index_text(const std::vector<int64_t>& shape, int64_t at) {
+std::string list_text(const std::vector<int64_t>& numbers) {
   std::string text;
-  for (size_t axis = shape.size(); axis-- > 0; at /= shape[axis])
-    text = std::to_string(at % shape[axis]) + (text.empty() ? "" : ", ") + text;
+  for (const int64_t one : numbers) text += (text.empty() ? "" : ", ") + std::to_string(one);
   return "[" + text + "]";
+}
+
+std::vector<int64_t> index_of(const std::vector<int64_t>& shape, int64_t at) {
+  std::vector<int64_t> index(shape.size());
+  for (size_t axis = shape.size(); axis-- > 0; at /= shape[axis]) index[axis] = at % shape[axis];
+  return index;
 }
 
 }  // namespace
@@ -38,6 +43,15 @@ StepStage parse_stage(const std::string& name) {
   fail("observer", "stage: expected a stage of a step, got '", name, "'");
 }
 
+std::string Observed::title() const {
+  const size_t colon = place.rfind(':');
+  const std::string label = colon == std::string::npos ? place : place.substr(colon + 1);
+  const std::string module = colon == std::string::npos ? "" : place.substr(0, colon);
+  const std::string where = label.substr(0, label.find('#')) == op ? module : place;
+  return op + " (" + name_of(stage) + ")" + (where.empty() ? "" : " in " + where) + ": " + value +
+         (run > 0 ? ", micro-batch " + std::to_string(run + 1) : "");
+}
+
 void NonFiniteCheck::see(const Observed& value) {
   const Tensor& t = value.tensor;
   const bool real = t.dtype == DType::f32 || t.dtype == DType::bf16;
@@ -48,9 +62,8 @@ void NonFiniteCheck::see(const Observed& value) {
       if (std::isfinite(bad)) continue;
       const char* kind = std::isnan(bad) ? "nan" : bad > 0 ? "inf" : "-inf";
       std::ostringstream text;
-      text << value.node() << ", " << value.value << " " << TensorSpec{value.shape, t.dtype}.text() << ", " << kind
-           << " at " << index_text(value.shape, row * t.cols + column);
-      if (value.run > 0) text << ", micro-batch " << value.run + 1;
+      text << value.title() << ", " << name_of(t.dtype) << " " << list_text(value.shape) << ", " << kind << " at "
+           << list_text(index_of(value.shape, row * t.cols + column));
       found_ = text.str();
       return;
     }

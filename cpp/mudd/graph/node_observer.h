@@ -29,8 +29,9 @@ struct Observed {
   bool of_ranks = false;  // includes samples of other ranks, as the gradient of a sharded expert does
   int64_t first_row = 0;  // data: the sample of the first row in the batch
 
-  // Return the value as "blocks.0.attn:attention (forward)".
-  std::string node() const { return place + " (" + name_of(stage) + ")"; }
+  // Return what computed the value, in the words of the command diff (python/mudd_core/fingerprint/lines.py):
+  // "attention (forward) in blocks.0.attn: output 0, micro-batch 2".
+  std::string title() const;
 };
 
 class NodeObserver {
@@ -45,7 +46,7 @@ class NonFiniteCheck final : public NodeObserver {
  public:
   void see(const Observed& value) override;
   void clear() { found_.clear(); }
-  // Return "blocks.0.attn:attention (forward), output 0 float32[2, 8, 64], nan at [0, 3, 5]"; empty: none.
+  // Return "attention (forward) in blocks.0.attn: output 0, float32 [2, 8, 64], nan at [0, 3, 5]"; empty: none.
   const std::string& found() const { return found_; }
 
  private:

@@ -136,6 +136,6 @@ def test_a_bad_number_of_one_owner_skips_the_update_of_all_and_is_found() -> Non
             if part.name == "blocks.1.ffn.up.w" and part.begin == 0:  # the owner
                 part.array.reshape(-1)[:1] = np.nan
         report = engine.train_step(0, 1e-3, batch_of(config, 0))
-        return bool(report.finite), engine.first_nonfinite(0).partition(",")[0]
+        return bool(report.finite), engine.first_nonfinite(0).partition(":")[0]
 
-    assert on_ranks(work, 2, 1) == [(False, "blocks.1.ffn.up:linear (forward)")] * 2
+    assert on_ranks(work, 2, 1) == [(False, "linear (forward) in blocks.1.ffn.up")] * 2

@@ -11,6 +11,7 @@ import mudd_core as mc
 from mudd_core import _core, ops
 from mudd_core.config import Config, TrainConfig
 from mudd_core.engine.engine import Engine
+from mudd_core.fingerprint import recording
 from mudd_core.graph.recording import Recorder
 from near import REORDERED
 from small_models import CASES, make, make_batch
@@ -255,16 +256,19 @@ def test_shapes_of_parameters_have_bounds() -> None:
 @pytest.mark.parametrize(
     ("parameter", "place"),
     [
-        ("embed", "embedding (forward), output 0 float32[2, 9, 36], inf at [0, 0, 0]"),
+        ("embed", "embedding (forward): output 0, float32 [2, 9, 36], inf at [0, 0, 0]"),
         (
             "blocks.0.attn.q.w",
-            "blocks.0.attn.q:linear (forward), output 0 float32[2, 9, 36], nan at [0, 0, 0]",
+            "linear (forward) in blocks.0.attn.q: output 0, float32 [2, 9, 36], nan at [0, 0, 0]",
         ),
         (
             "blocks.1.ffn.down.w",
-            "blocks.1.ffn.down:linear (forward), output 0 float32[2, 9, 36], nan at [0, 0, 0]",
+            "linear (forward) in blocks.1.ffn.down: output 0, float32 [2, 9, 36], nan at [0, 0, 0]",
         ),
-        ("final_norm.gain", "final_norm:rms_norm (forward), output 0 float32[2, 9, 36], -inf at [0, 0, 0]"),
+        (
+            "final_norm.gain",
+            "rms_norm (forward) in final_norm: output 0, float32 [2, 9, 36], -inf at [0, 0, 0]",
+        ),
     ],
 )
 def test_the_node_that_reads_a_bad_weight_is_named(parameter: str, place: str) -> None:
@@ -273,5 +277,11 @@ def test_the_node_that_reads_a_bad_weight_is_named(parameter: str, place: str) -
     engine = Engine(Config("t", model.config, train=train), model)
     batch = make_batch(cfg.vocab_size, 4, 9)
     model.set_parameter(parameter, np.full(model.parameters[parameter].shape, np.inf, np.float32))
-    assert not engine.train_step(0, 1e-3, batch).finite
+    with recording(engine) as found:
+        assert not engine.train_step(0, 1e-3, batch).finite
     assert engine.first_nonfinite(0) == place
+    # The words are the ones of the record of the step, which the command diff reads.
+    lines = found.record(engine, 1).lines
+    bad = [line for line in lines if not np.isfinite(line.samples).all()]
+    first = next(line for line in bad if line.key.stage not in ("state", "data"))
+    assert place.startswith(f"{first.title()}, {first.form()}, ")

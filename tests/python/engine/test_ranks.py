@@ -162,7 +162,7 @@ def test_numbers_that_are_not_finite_on_one_rank_skip_the_update_of_all() -> Non
         comm.barrier()
         report = engine.train_step(0, 1e-3, batch)
         after = model.parameters[name]
-        where = engine.first_nonfinite(0).partition(",")[0]
+        where = engine.first_nonfinite(0).partition(":")[0]
         return bool(report.finite), np.array_equal(after, table, equal_nan=True), where
 
     assert on_ranks(work, 2) == [
