@@ -157,7 +157,15 @@ def grouped_gemm(draw: Draw) -> Call:
         draw.maybe(samples, length, width),
     ]
     names = ("activation", "full_drop")
-    return inputs, {name: draw.pick(choices("grouped_gemm", name)) for name in names}
+    options: Options = {name: draw.pick(choices("grouped_gemm", name)) for name in names}
+    rank = draw.size(20)
+    for shapes in (
+        ((experts, width, rank), (experts, 2 * rank, hidden)),
+        ((experts, hidden, rank), (experts, rank, width)),
+    ):
+        has = draw.flag()
+        inputs += [draw.array(*shape, scale=0.3) if has else None for shape in shapes]
+    return inputs, {**options, "scale": draw.pick((1.0, 0.5, 2.0))}
 
 
 def layer_norm(draw: Draw) -> Call:

@@ -35,8 +35,12 @@ def experts_case(
     full_drop: str = "passthrough",
     residual: bool = False,
     only: int = -1,
+    adapters: str = "",
 ) -> Case:
-    """Return a case of five experts, some tokens with one or none. only: all slots go to this expert."""
+    """Return a case of five experts, some tokens with one or none.
+
+    only: all slots go to this expert. adapters: the names of the stacks with an adapter.
+    """
     B, T, D, E, F = 2, 13, 19, 5, 11
     chosen = np.argsort(rng.random((B, T, E)), -1)[..., :k].astype(np.int32)
     chosen[0, 3], chosen[1, 2, 0], chosen[1, 7] = -1, -1, -1
@@ -52,22 +56,33 @@ def experts_case(
         normal(E, F, D) * 0.3,
         normal(B, T, D) if residual else None,
     ]
+    rank = 3
+    for name, shapes in {
+        "gate_up": ((E, D, rank), (E, 2 * rank, F)),
+        "down": ((E, F, rank), (E, rank, D)),
+    }.items():
+        inputs += [normal(*shape) * 0.3 if name in adapters else None for shape in shapes]
+    scale = 1.5
 
     def forward(*given: Any) -> Any:
         return moe.experts(
-            *given, activation=lambda z: act(activation, z), passthrough=full_drop == "passthrough"
+            *moe.adapted(given, scale),
+            activation=lambda z: act(activation, z),
+            passthrough=full_drop == "passthrough",
         )
 
     def backward(dy: Any, *given: Any) -> Any:
-        return moe.experts_backward(
+        whole = moe.experts_backward(
             dy,
-            *given,
+            *moe.adapted(given, scale),
             activation=lambda z: act(activation, z),
             slope=lambda z: act_slope(activation, z),
             passthrough=full_drop == "passthrough",
         )
+        return *whole, *moe.adapted_backward(whole[3:6], given[7:], scale)
 
-    return Case("grouped_gemm", inputs, {"activation": activation, "full_drop": full_drop}, forward, backward)
+    options = {"activation": activation, "full_drop": full_drop, "scale": scale}
+    return Case("grouped_gemm", inputs, options, forward, backward)
 
 
 def balance_case(form: str, scope: str = "shard", weighted: bool = False, layers: int = 3) -> Case:
@@ -106,6 +121,9 @@ def moe_cases() -> list[Case]:
         experts_case(k=3, residual=True),
         experts_case(full_drop="zero", residual=True),
         experts_case(only=3, residual=True),
+        experts_case(adapters="gate_up down", residual=True),
+        experts_case(adapters="gate_up", activation="gelu_tanh"),
+        experts_case(adapters="down", k=3),
         balance_case("pooled"),
         balance_case("per_layer"),
         balance_case("pooled", "batch", weighted=True),

@@ -127,6 +127,41 @@ def experts(
     return y + (chosen < 0).all(-1)[..., None] * x_ if passthrough else y
 
 
+def _of_adapters(factors: Sequence[Array | None]) -> list[tuple[int, slice, Any, Any]]:
+    """Return (stack, rows of B, A, B of the stack) of each adapted stack: gate, up, down."""
+    gate_up_a, gate_up_b, down_a, down_b = (
+        None if one is None else np.asarray(one, np.float64) for one in factors
+    )
+    found = []
+    for stack, part, a, b in (
+        (0, 0, gate_up_a, gate_up_b),
+        (1, 1, gate_up_a, gate_up_b),
+        (2, 0, down_a, down_b),
+    ):
+        if a is not None and b is not None:
+            rows = slice(part * a.shape[-1], (part + 1) * a.shape[-1])
+            found.append((stack, rows, a, b[:, rows]))
+    return found
+
+
+def adapted(given: Sequence[Any], scale: float) -> list[Any]:
+    """Return the inputs of `experts` with scale A B added to the stacks. given: these inputs and four factors."""
+    inputs = list(given[:7])
+    for stack, _, a, b in _of_adapters(given[7:]):
+        inputs[3 + stack] = np.asarray(inputs[3 + stack], np.float64) + scale * a @ b
+    return inputs
+
+
+def adapted_backward(gradients: Sequence[F64], factors: Sequence[Array | None], scale: float) -> list[Any]:
+    """Return the gradients of the four factors. gradients: of the three stacks."""
+    found: list[Any] = [None if one is None else np.zeros(one.shape) for one in factors]
+    for stack, rows, a, b in _of_adapters(factors):
+        place = 2 if stack == 2 else 0
+        found[place] += scale * gradients[stack] @ b.swapaxes(1, 2)
+        found[place + 1][:, rows] += scale * a.swapaxes(1, 2) @ gradients[stack]
+    return found
+
+
 def experts_backward(
     dy: Array,
     x: Array,

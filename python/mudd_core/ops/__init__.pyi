@@ -192,24 +192,27 @@ def glu_backward(dy: Given, gate: Given, up: Given, *, activation: str = 'silu')
     """Gradients (dgate, dup) of glu; None for absent inputs."""
 
 @overload
-def grouped_gemm(x: Array, gates: Array, experts: Array, gate: Array, up: Array, down: Array, residual: Array | None = None, *, activation: str = 'silu', full_drop: str = 'passthrough', packed_at_once: int = 268435456) -> Float32:
+def grouped_gemm(x: Array, gates: Array, experts: Array, gate: Array, up: Array, down: Array, residual: Array | None = None, gate_up_a: Array | None = None, gate_up_b: Array | None = None, down_a: Array | None = None, down_b: Array | None = None, *, activation: str = 'silu', full_drop: str = 'passthrough', scale: float = 1.0, packed_at_once: int = 268435456) -> Float32:
     """y = residual + sum over a token's slots of gates (act(x gate_e) * (x up_e)) down_e.
 
     All experts in one call.
     x [B, T, D]; gates and experts (int32, -1 = none) [B, T, k] from moe_route; gate and up [E, D, F]; down [E, F, D].
-    The op sorts tokens by expert. An expert may have no tokens or all of them.
+    The op sorts tokens by expert. An expert may have no tokens or all of them. Low-rank adapters add scale A[e] B[e] to
+    the weights of expert e without computing them: gate and up share gate_up_a [E, D, rank], and gate_up_b
+    [E, 2 rank, F] has the rows of gate, then of up; down_a [E, F, rank], down_b [E, rank, D].
 
     Options:
         activation: function of the gate. Values: none, silu, gelu_tanh, gelu_erf, relu, squared_relu.
         full_drop: result for a token without an expert: x, or zero. Values: passthrough, zero.
+        scale: factor of the adapters' output (alpha / rank). Values: a finite number.
         packed_at_once: bytes of weights that are packed at once. Values: at least 0."""
 @overload
-def grouped_gemm(x: Given, gates: Given, experts: Given, gate: Given, up: Given, down: Given, residual: Given | None = None, *, activation: str = 'silu', full_drop: str = 'passthrough', packed_at_once: int = 268435456) -> Tensor: ...
+def grouped_gemm(x: Given, gates: Given, experts: Given, gate: Given, up: Given, down: Given, residual: Given | None = None, gate_up_a: Given | None = None, gate_up_b: Given | None = None, down_a: Given | None = None, down_b: Given | None = None, *, activation: str = 'silu', full_drop: str = 'passthrough', scale: float = 1.0, packed_at_once: int = 268435456) -> Tensor: ...
 @overload
-def grouped_gemm(x: T, gates: T, experts: Like, gate: T, up: T, down: T, residual: T | None = None, *, activation: str = 'silu', full_drop: str = 'passthrough', packed_at_once: int = 268435456) -> T: ...
+def grouped_gemm(x: T, gates: T, experts: Like, gate: T, up: T, down: T, residual: T | None = None, gate_up_a: T | None = None, gate_up_b: T | None = None, down_a: T | None = None, down_b: T | None = None, *, activation: str = 'silu', full_drop: str = 'passthrough', scale: float = 1.0, packed_at_once: int = 268435456) -> T: ...
 
-def grouped_gemm_backward(dy: Given, x: Given, gates: Given, experts: Given, gate: Given, up: Given, down: Given, residual: Given | None = None, *, activation: str = 'silu', full_drop: str = 'passthrough', packed_at_once: int = 268435456) -> tuple[Float32, Float32, None, Float32, Float32, Float32, Float32 | None]:
-    """Gradients (dx, dgates, None, dgate, dup, ddown, dresidual) of grouped_gemm; None for absent inputs."""
+def grouped_gemm_backward(dy: Given, x: Given, gates: Given, experts: Given, gate: Given, up: Given, down: Given, residual: Given | None = None, gate_up_a: Given | None = None, gate_up_b: Given | None = None, down_a: Given | None = None, down_b: Given | None = None, *, activation: str = 'silu', full_drop: str = 'passthrough', scale: float = 1.0, packed_at_once: int = 268435456) -> tuple[Float32, Float32, None, Float32, Float32, Float32, Float32 | None, Float32 | None, Float32 | None, Float32 | None, Float32 | None]:
+    """Gradients (dx, dgates, None, dgate, dup, ddown, dresidual, dgate_up_a, dgate_up_b, ddown_a, ddown_b) of grouped_gemm; None for absent inputs."""
 
 @overload
 def layer_norm(x: Array, gain: Array | None = None, bias: Array | None = None, *, eps: float = 1e-05, gain_offset: float = 0.0, scale: float = 1.0) -> Float32:

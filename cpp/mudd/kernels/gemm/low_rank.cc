@@ -61,11 +61,12 @@ bool any_meet(const LowRankGemm& all) {
 // Columns in a slice of c, fewer in fp32: the scratch of a slice and the panels of W must fit into L2.
 int64_t slice_of(const GemmKernels& kernels) { return kernels.packed == DType::bf16 ? 256 : 128; }
 
-// Compute a block of c: u B in scratch, from which the chains of x W start.
-void multiply_both(const LowRankGemm& all, const GemmKernels& kernels, const Grid& grid, int64_t task) {
-  const GemmBlock up = block_of(all.up, kernels, grid, task), full = block_of(all.full, kernels, grid, task);
+}  // namespace
+
+void multiply_from_low_rank(const GemmBlock& up, const GemmBlock& full) {
+  const GemmKernels& kernels = gemm_kernels(full.compute);
   const int64_t slice = slice_of(kernels);
-  const WorkerFloats low(grid.rows(task) * slice);
+  const WorkerFloats low(full.m * slice);  // u B of a slice
   for (int64_t column = 0; column < full.n; column += slice) {
     GemmBlock first = up, second = full;
     move_to(&first, kernels, 0, column);
@@ -79,8 +80,6 @@ void multiply_both(const LowRankGemm& all, const GemmKernels& kernels, const Gri
     kernels.multiply(second);
   }
 }
-
-}  // namespace
 
 void multiply_low_rank(const LowRankGemm& all) {
   if (any_meet(all)) {
@@ -103,7 +102,8 @@ void multiply_low_rank(const LowRankGemm& all) {
     if (task < downs) return down.run(task - packs);
     down.wait();
     if (task < sums) return gradients.run(task - downs);
-    multiply_both(all, kernels, grid, task - sums);
+    const int64_t block = task - sums;
+    multiply_from_low_rank(block_of(all.up, kernels, grid, block), block_of(all.full, kernels, grid, block));
   });
 }
 

@@ -22,4 +22,8 @@ struct LowRankGemm {
 // comes first and the gradients add to it.
 void multiply_low_rank(const LowRankGemm& all);
 
+// Compute one thread's block of c = u B + x W: the chains of `full` start from u B. `up` is the GEMM u B; its shape
+// is the one of `full` except k, its c is not written, and it has no epilogue.
+void multiply_from_low_rank(const GemmBlock& up, const GemmBlock& full);
+
 }  // namespace mudd

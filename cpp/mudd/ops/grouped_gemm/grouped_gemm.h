@@ -6,12 +6,15 @@
 // A token without any expert (all of its slots are -1) outputs residual_t + x_t (full_drop passthrough) or
 // residual_t (zero).
 //
+// With low-rank adapters (expert_adapter.h) each W_e is W_e + scale A_e B_e, which is never computed.
+//
 // Inputs: x_BTD, gates fp32 [B, T, k], experts i32 [B, T, k] (-1: no expert), Wg and Wu fp32 [E, D, F], Wd
-//   fp32 [E, F, D] (all three weight-like), residual_BTD (optional). Output: y_BTD; it may take over the residual.
+//   fp32 [E, F, D] (all three weight-like), residual_BTD (optional). A and B of adapters: optional and
+//   weight-like. Output: y_BTD; it may take over the residual.
 // packed_at_once changes no bit; at least one expert is packed at a time. No cache exceeds its default. Rows
 // are B T k at most; the rows of an expert are counted at run time and may be 0. In bf16 the three GEMMs have
 // bf16 operands; the results of a token's slots are added in fp32. Saved: x Wg and x Wu of every slot (2 F
-// elements of the compute type each), the order of the slots.
+// elements of the compute type each), the order of the slots, u of the adapters.
 // Backward, with d_s = dy_t Wd_e^T (before the gate) and h'_s = h_s / gate_s:
 //   dgate_s = <d_s, h'_s>,  da_s = gate_s d_s * (x Wu) * A'(x Wg),  db_s = gate_s d_s * A(x Wg)
 //   dx_t = sum_r (da_s Wg_e^T + db_s Wu_e^T) (+ dy_t where passed through),  dresidual = dy (the executor passes

@@ -73,10 +73,16 @@ void GroupedGemm::sort(const Run& run, const ExpertSlots& slots) const {
              {const_cast<float*>(wide.base()), gates.rows, gates.cols, wide.stride()});
 }
 
+void GroupedGemm::pack_adapters(const Run& run, const ExpertSlots& slots, Pack how) const {
+  low_gate_up_.pack(run, slots, how);
+  low_down_.pack(run, slots, how);
+}
+
 void GroupedGemm::forward(const Run& run) {
   const ExpertSlots slots = slots_of(run);
   sort(run, slots);
   if (ranks_ > 1) return forward_over_ranks(run, slots);
+  pack_adapters(run, slots, Pack::plain);
   for_each_group([&](Group group) { forward_of(run, slots, {run.in(kX), slots.token}, group); });
   finish_forward(run, slots, at(run, rows_at_));
 }
@@ -95,10 +101,15 @@ void GroupedGemm::forward_of(const Run& run, const ExpertSlots& slots, const Slo
   const GemmKernels& gemm = gemm_kernels(compute_);
   parallel_for(slots.blocks(step(), group.begin, group.end), [&](int64_t task, int) {
     const ExpertSlots::Block b = slots.block(task, step(), group.begin);
+    const auto multiply = [&](const GemmBlock& g, const ExpertAdapter& low, int64_t part) {
+      if (!low) return gemm.multiply(g);
+      if (part == 0) low.project(run, b, g);
+      low.multiply(run, b, part, g);
+    };
     const Cells h = inner + b.begin * f_;
     GemmBlock g = gemm_of(x.first(b.begin), x.rows.stride, x.at(b.begin), b, w.of(kGate, b.expert), d_, f_);
     g.c = saves_ ? saved_rows(run, kSavedGate) + b.begin * f_ : h;
-    gemm.multiply(g);
+    multiply(g, low_gate_up_, 0);
     g.b = w.of(kUp, b.expert);
     g.epilogue.gate = g.c;
     g.epilogue.gate_stride = f_;
@@ -109,10 +120,10 @@ void GroupedGemm::forward_of(const Run& run, const ExpertSlots& slots, const Slo
       g.epilogue.pre_stride = f_;
     }
     g.c = h;
-    gemm.multiply(g);
+    multiply(g, low_gate_up_, 1);
     g = gemm_of(h, f_, nullptr, b, w.of(kDown, b.expert), f_, d_);
     g.c = rows + b.begin * d_;
-    gemm.multiply(g);
+    multiply(g, low_down_, 0);
   });
 }
 
@@ -143,52 +154,11 @@ void GroupedGemm::gate_gradient(const Run& run, const ExpertSlots& slots, const 
     }
 }
 
-// Compute every expert's three gradients as one batch of GEMMs; all lists are in the node, without allocation.
-// x, dy: of the slots; h, da and db are the results of backward_of.
-void GroupedGemm::weight_gradients_of(const Run& run, const ExpertSlots& slots, const SlotTensor& x,
-                                      const SlotTensor& dy) {
-  size_t n = 0;
-  for (int64_t e = 0; e < own_; ++e)
-    for (int i : {kGate, kUp, kDown}) n += run.wants(i) ? list_gradients(run, slots, x, dy, e, i, n) : 0;
-  weight_gradients({blocks_.data(), n});
-}
-
-// Write dW of weight i of an expert to blocks_[n], or one block for the tokens of each rank; return the count.
-size_t GroupedGemm::list_gradients(const Run& run, const ExpertSlots& slots, const SlotTensor& x,
-                                   const SlotTensor& dy, int64_t e, int i, size_t n) {
-  const ConstCells h = Cells(run.scratch() + inner_at_, compute_);
-  const ConstCells da = saved_rows(run, kSavedGate), db = saved_rows(run, kSavedUp);
-  const GradSink& sink = run.sink(i);
-  const int parts = sink.rank_stride > 0 ? ranks_ : 1, shards = slots.shards / parts;
-  for (int part = 0; part < parts; ++part, ++n) {
-    const int64_t offset = e * d_ * f_ + part * sink.rank_stride;
-    GradBlock& g = blocks_[n] = {};
-    g.compute = compute_;
-    g.x = i == kDown ? h : x.first(0);
-    g.ldx = i == kDown ? f_ : x.rows.stride;
-    g.x_rows = i == kDown ? nullptr : x.numbers;
-    g.dy = i == kDown ? dy.first(0) : i == kGate ? da : db;
-    g.ldy = i == kDown ? dy.rows.stride : f_;
-    g.dy_rows = i == kDown ? dy.numbers : nullptr;
-    g.cuts = slots.cuts_of(e) + part * shards;
-    g.shards = shards;
-    g.m = in_of(i);
-    g.n = g.ldo = out_of(i);
-    g.out = sink.out + offset;
-    const float** add = adds_.data() + n * kMaxGradAdds;
-    for (int a = 0; a < sink.n_add; ++a) add[a] = sink.add[a] + offset;
-    g.add = add;
-    g.n_add = sink.n_add;
-    g.scratch = at(run, gemms_at_);
-    g.scratch_bytes = gemm_bytes_;
-  }
-  return static_cast<size_t>(parts);
-}
-
 void GroupedGemm::backward(const Run& run) {
   const ExpertSlots slots = slots_of(run);
   if (ranks_ > 1) return backward_over_ranks(run, slots);
   const SlotTensor dy{run.dout(0), slots.token};
+  pack_adapters(run, slots, Pack::transposed);
   for_each_group([&](Group group) { backward_of(run, slots, dy, group); });
   finish_backward(run, slots, at(run, rows_at_), at(run, dgate_at_));
   weight_gradients_of(run, slots, {run.in(kX), slots.token}, dy);
@@ -217,15 +187,22 @@ void GroupedGemm::backward_of(const Run& run, const ExpertSlots& slots, const Sl
     const WorkerFloats wide(compute_ == DType::f32 ? 0 : (b.end - b.begin) * f_);
     g.c = wide.data() ? Cells(wide.data()) : inner + b.begin * f_;
     gemm.multiply(g);
+    if (low_down_) {
+      low_down_.project_gradient(run, b, 0, g);
+      low_down_.add_gradient(run, b, g);
+    }
     block_gradients(b, slots, gate, up, g.c.f32(), inner, dgate);
-    if (!wants_x) return;
-    g = gemm_of(gate + b.begin * f_, f_, nullptr, b, w.of(kGate, b.expert), f_, d_);
+    g = gemm_of(gate + b.begin * f_, f_, nullptr, b, wants_x ? w.of(kGate, b.expert) : nullptr, f_, d_);
     g.c = rows + b.begin * d_;
-    gemm.multiply(g);
+    if (low_gate_up_) low_gate_up_.project_gradient(run, b, 0, g);
+    if (wants_x) gemm.multiply(g);
     g.a = up + b.begin * f_;
+    if (low_gate_up_) low_gate_up_.project_gradient(run, b, 1, g);
+    if (!wants_x) return;
     g.b = w.of(kUp, b.expert);
     g.accumulate = true;
     gemm.multiply(g);
+    if (low_gate_up_) low_gate_up_.add_gradient(run, b, g);
   });
 }
 

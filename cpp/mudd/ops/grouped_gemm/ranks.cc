@@ -35,6 +35,7 @@ void GroupedGemm::forward_over_ranks(const Run& run, const ExpertSlots& slots) {
   exchange_.dispatch(ranks, slots, own,
                      {{home, run.saved(own_saved_ + 1), d_ * size_of(x_type_)},
                       {bytes_of(slots.gate), bytes_of(own.gate), kFloat}});
+  pack_adapters(run, own, Pack::plain);
   for_each_group([&](Group group) { forward_of(run, own, {received(run)}, group); });
   exchange_.collect(ranks, slots, own, {{home, run.scratch() + rows_at_, d_ * kFloat}});
   finish_forward(run, slots, at(run, home_at_));
@@ -48,6 +49,7 @@ void GroupedGemm::backward_over_ranks(const Run& run, const ExpertSlots& slots) 
   gather_rows(run.dout(0), slots, home);
   exchange_.dispatch(ranks, slots, own, {{home, run.scratch() + dy_at_, d_ * size_of(type)}});
   const SlotTensor dy{{run.scratch() + dy_at_, most_, d_, d_, type}};
+  pack_adapters(run, own, Pack::transposed);
   for_each_group([&](Group group) { backward_of(run, own, dy, group); });
   const SlotExchange::Rows dx{home, run.scratch() + rows_at_, d_ * kFloat};
   const SlotExchange::Rows dgate{run.scratch() + home_dgate_at_, run.scratch() + dgate_at_, kFloat};

@@ -1,4 +1,4 @@
-// grouped_gemm as a formula, for double or complex<double>.
+// grouped_gemm and the adapters of its experts as formulas, for double or complex<double>.
 #pragma once
 
 #include <cstdint>
@@ -33,6 +33,22 @@ void grouped_gemm(int64_t tokens, int64_t k, int64_t D, int64_t F, Activation ac
     if (!any && passthrough)
       for (int64_t d = 0; d < D; ++d) y[t * D + d] += x[t * D + d];
   }
+}
+
+// Return a stack of E matrices W + scale A B [in, out] with a [E, in, rank]. b [E, parts rank, out] has the B of
+// each part, of which this stack is one.
+template <class N>
+std::vector<N> adapted_stack(int64_t E, int64_t in, int64_t out, int64_t rank, int64_t parts, int64_t part,
+                             double scale, std::vector<N> w, const N* a, const N* b) {
+  for (int64_t e = 0; e < E; ++e)
+    for (int64_t i = 0; i < in; ++i)
+      for (int64_t o = 0; o < out; ++o) {
+        N sum = 0;
+        for (int64_t r = 0; r < rank; ++r)
+          sum += a[(e * in + i) * rank + r] * b[((e * parts + part) * rank + r) * out + o];
+        w[static_cast<size_t>((e * in + i) * out + o)] += scale * sum;
+      }
+  return w;
 }
 
 }  // namespace mudd::reference
