@@ -21,6 +21,7 @@ __all__ = [
     "bias",
     "branch",
     "embedding",
+    "expert_adapter",
     "head",
     "head_norm",
     "layer_norm",
@@ -139,22 +140,9 @@ def _adapted(
 ) -> Like:
     """Return act(x W + scale (x A) B + b) + residual; A = `lora_a` [in, rank], B = `lora_b` [rank, width], zeros."""
     fan_in, width, rank = w.shape[0], w.shape[1], adapter.rank
-    low = {"lora_a": (fan_in, rank), "lora_b": (rank, width)}
-    inits: dict[str, tuple[str, float]] = {"lora_a": ("uniform", fan_in**-0.5), "lora_b": ("zeros", 0.0)}
-    a, b_low = (
-        parameter(
-            name,
-            shape,
-            role="matrix",
-            fan_in=shape[0],
-            fan_out=shape[1],
-            init=inits[name][0],
-            init_scale=inits[name][1],
-        )
-        for name, shape in low.items()
-    )
+    a, b_low = _factors((fan_in, rank), (rank, width))
     if adapter.initial:
-        for name, shape in low.items():
+        for name, shape in {"lora_a": (fan_in, rank), "lora_b": (rank, width)}.items():
             parameter(
                 f"{name}0",
                 shape,
@@ -180,6 +168,39 @@ def _adapted(
         return made
     made = ops.activation(made, activation=activation)
     return made if residual is None else ops.add(residual, made)
+
+
+def _factors(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[Like, Like]:
+    """Return A = `lora_a`, random, and B = `lora_b`, zeros, of these shapes."""
+    fan_in, rank, width = a[-2], a[-1], b[-1]
+    return (
+        parameter(
+            "lora_a",
+            a,
+            role="matrix",
+            fan_in=fan_in,
+            fan_out=rank,
+            init="uniform",
+            init_scale=fan_in**-0.5,
+        ),
+        parameter("lora_b", b, role="matrix", fan_in=rank, fan_out=width, init="zeros", init_scale=0.0),
+    )
+
+
+def expert_adapter(
+    name: str, count: int, fan_in: int, width: int, parts: int = 1
+) -> tuple[Like | None, Like | None, float]:
+    """Return (A, B, scale) of the adapter `<name>` of `count` experts; A and B are None if they have no adapter.
+
+    A = `lora_a` [count, in, rank]. B = `lora_b` [count, parts rank, width], zeros; parts: matrices [in, width] that
+    share A.
+    """
+    with part(name):
+        adapter = current().adapter(prefix(), of_experts=True)
+        if adapter is None:
+            return None, None, 1.0
+        a, b = _factors((count, fan_in, adapter.rank), (count, parts * adapter.rank, width))
+    return a, b, adapter.scale
 
 
 def stack(name: str, count: int, fan_in: int, fan_out: int, *, std: float) -> Like:

@@ -74,8 +74,8 @@ class Scope(Protocol):
     ) -> Value | Tensor:
         """Return the parameter of this name as a value that ops accept."""
 
-    def adapter(self, name: str) -> Adapters | None:
-        """Return the adapter of the linear layer of this name, None if it has none."""
+    def adapter(self, name: str, of_experts: bool = False) -> Adapters | None:
+        """Return the adapter of the linear layer of this name, or of these experts, None if there is none."""
 
     def sow(self, name: str, value: Like) -> Like:
         """Record the value under this name if the scope captures it; return the value, or its replacement."""
@@ -108,6 +108,7 @@ class Recorder:
         self.stored = stored or {}
         self.sown: dict[str, Value] = {}  # values by their nn.sow name
         self.linears: list[str] = []  # names of the linear layers so far
+        self.stacks: list[str] = []  # names of the experts' weights that may have an adapter
         self.parameters: dict[int, str] = {}  # names of the parameters by the number of their value
         self._capture = capture
         self.graph = _core.Graph(
@@ -134,9 +135,9 @@ class Recorder:
         self.parameters[value.number] = name
         return value
 
-    def adapter(self, name: str) -> Adapters | None:
-        """Return the adapter of the linear layer of this name, None if it has none."""
-        self.linears.append(name)
+    def adapter(self, name: str, of_experts: bool = False) -> Adapters | None:
+        """Return the adapter of the linear layer of this name, or of these experts, None if there is none."""
+        (self.stacks if of_experts else self.linears).append(name)
         return adapter_of(self.store, name)
 
     def sow(self, name: str, value: Like) -> Like:
@@ -205,8 +206,8 @@ class Immediate:
             self.leaves[name] = Tensor(weights, requires_grad=self.wants_gradient(about["trainable"]))
         return self.leaves[name]
 
-    def adapter(self, name: str) -> Adapters | None:
-        """Return the adapter of the linear layer of this name, None if it has none."""
+    def adapter(self, name: str, of_experts: bool = False) -> Adapters | None:
+        """Return the adapter of the linear layer of this name, or of these experts, None if there is none."""
         return adapter_of(self.store, name)
 
     def sow(self, name: str, value: Like) -> Like:

@@ -47,9 +47,24 @@ def experts(
         for name, fan_in, fan_out in (("gate", D, F), ("up", D, F), ("down", F, D))
     )
 
+    gate_up_a, gate_up_b, scale = nn.expert_adapter("gate_up", E, D, F, parts=2)
+    down_a, down_b, down_scale = nn.expert_adapter("down", E, F, D)
+
     def made(residual: Like | None) -> Like:
         y_BTD: Like = ops.grouped_gemm(
-            m_BTD, gates, chosen, gate, up, down, residual, full_drop=config.full_drop
+            m_BTD,
+            gates,
+            chosen,
+            gate,
+            up,
+            down,
+            residual,
+            gate_up_a,
+            gate_up_b,
+            down_a,
+            down_b,
+            full_drop=config.full_drop,
+            scale=scale if down_a is None else down_scale,
         )
         return y_BTD
 

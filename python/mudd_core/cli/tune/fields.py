@@ -29,7 +29,7 @@ from mudd_core.data.chat.conversations import require_records
 from mudd_core.data.chat.renderer import require_jinja2
 from mudd_core.data.chat.templates import find_template
 from mudd_core.data.sources.splits import sources_of
-from mudd_core.engine.lora import adapted_names
+from mudd_core.engine.lora import adapters_for
 from mudd_core.interop.hf_settings import model_config
 from mudd_core.interop.peft_folder import read_adapter, require_adapter
 from mudd_core.run.build.rows import teacher_file
@@ -70,7 +70,7 @@ def require_fields(words: Sequence[str], base: str) -> Config | None:
     check_fields(config, typed_names(overrides), lambda one: tune_faults(one) + pair_field_faults(one))
     teacher_file(config)  # raises UserError for another file
     if config.tune.method == "lora":
-        adapted_names(_sized(model), config.lora.targets)
+        adapters_for(_sized(model), config.lora)
     return config
 
 

@@ -24,6 +24,7 @@ from mudd_core.config.fields import Scalar, replace_path, walk
 from mudd_core.config.train import MICRO_BATCH_SIZE
 from mudd_core.data.pipelines import prepare
 from mudd_core.data.pipelines.chat import ChatData
+from mudd_core.engine.lora import adaptable_names, adapted_names
 from mudd_core.run.build.rows import opened_teacher, row_shape
 
 _LONGEST = 1024  # tokens of a sequence; longer examples are dropped
@@ -99,6 +100,8 @@ def recipe_of(
     _choose_method(recipe)
     if adapter is not None:
         _choose_adapter(recipe, adapter)
+    if recipe.config.tune.method == "lora" and mixture_of(recipe.config.model) is not None:
+        recipe.lines.append(f"  {'':<32} {_frozen(recipe.config)}")
     _choose_rows(recipe, ranks)
     check_config(recipe.config, typed_names(overrides))
     if recipe.config.loss.teacher:  # refuse a wrong file before the run's config is saved
@@ -111,8 +114,6 @@ def _choose_method(recipe: Recipe) -> None:
         "tune.method", "lora", "adapters with frozen weights: little memory, the base stays as it is"
     )
     kind = "lora" if recipe.config.tune.method == "lora" else "full"
-    if kind == "lora" and mixture_of(recipe.config.model) is not None:
-        recipe.lines.append(f"  {'':<32} experts and routers have no adapters and stay frozen")
     if recipe.config.loss.of_pairs:
         recipe.choose("optim.lr", _PAIR_RATES[kind], _WHY_PAIR_RATE)
     else:
@@ -121,6 +122,14 @@ def _choose_method(recipe: Recipe) -> None:
     recipe.choose("optim.final_lr_ratio", 0.0, "the end of that line")
     recipe.choose("optim.weight_decay", 0.0, "few updates: decay would only pull the base's weights to zero")
     recipe.choose("optim.clip", 1.0, "one odd example moves the weights no further than the others")
+
+
+def _frozen(config: Config) -> str:
+    """Return a sentence about the parts of a mixture that have no adapters."""
+    stacks = adaptable_names(config.model)[1]
+    if not set(stacks).isdisjoint(adapted_names(config.model, config.lora.targets)):
+        return "routers stay frozen"
+    return "experts and routers stay frozen; lora.targets=all,gate_up,down adapts experts"
 
 
 def _choose_adapter(recipe: Recipe, adapter: Adapter) -> None:
