@@ -11,6 +11,7 @@ import torch
 
 import mudd_core as mc
 from hf_models import V, make, transformers
+from mudd_core.config import Config, OptimConfig, TrainConfig, TuneConfig
 from mudd_core.interop.peft_folder import read_adapter
 from reference import bounds
 
@@ -69,3 +70,15 @@ def parameters_of(model: Any) -> dict[str, Any]:
     return {
         name.replace(".default", ""): value for name, value in model.named_parameters() if "lora_" in name
     }
+
+
+def run_config(model: mc.Model) -> Config:
+    """Return a run of 20 updates on prepared batches."""
+    assert model.lora is not None
+    return Config(
+        model=model.config,
+        train=TrainConfig(batch_size=4, seq_len=16, logical_shards=4, threads=1, seed=3),
+        optim=OptimConfig(lr=5e-3, weight_decay=0.01, beta2=0.999, clip=0.5),
+        tune=TuneConfig(method="lora"),
+        lora=model.lora,
+    )

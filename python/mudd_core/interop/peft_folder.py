@@ -17,8 +17,9 @@ from mudd_core.checkpoint.stored import AnyTensor
 from mudd_core.checkpoint.weights import stored_in
 from mudd_core.config import LoraConfig, ModelConfig
 from mudd_core.config.tune import ALL
-from mudd_core.engine.lora import adapted_names
+from mudd_core.engine.lora import adaptable_names
 from mudd_core.engine.model import Model
+from mudd_core.interop.peft_experts import Stack, from_peft, selected, stacks_of, to_peft, words_for, wrapped
 from mudd_core.interop.peft_joined import Factors, joined, patterns, separated, short, without_patterns
 from mudd_core.interop.peft_names import FACTORS, Module, modules_of, shortest, tensor_name, tensor_of
 from mudd_core.run.store.json_files import read_object
@@ -37,7 +38,7 @@ _WITHOUT_EFFECT = frozenset(
         *("runtime_config", "target_modules"),
     )
 )
-_READ = frozenset(("r", "lora_alpha", "lora_dropout"))
+_READ = frozenset(("r", "lora_alpha", "lora_dropout", "target_parameters"))
 _FIXED: Mapping[str, tuple[Json, ...]] = {
     "peft_type": ("LORA",),
     "task_type": ("CAUSAL_LM", None),
@@ -47,8 +48,6 @@ _FIXED: Mapping[str, tuple[Json, ...]] = {
 _ADVICE = {
     "init_lora_weights": "; save_pretrained(FOLDER, path_initial_model_for_weight_conversion=INITIAL) of PEFT writes "
     "adapters of the base as it was",
-    "target_parameters": "; stacks of experts and routers have no adapters here: merge them in PEFT (merge_and_unload) "
-    "and give that folder as --base",
 }
 
 
@@ -62,14 +61,16 @@ class Adapter:
 
 def adapter_settings(model: ModelConfig, lora: LoraConfig, layers: list[str], base: str) -> JsonObject:
     """Return the adapter_config.json for adapters on these mudd_core layers. base: name or folder of the base model."""
-    modules = modules_of(model)
+    modules = _linear_modules(model)
     counts = {name: sum(layer in layers for layer in module.layers) for name, module in modules.items()}
     asked = [name for name, count in counts.items() if count]
+    stacks = stacks_of(model)
+    chosen = [stack for stack in stacks if stack.layer in layers]
     return {
         **patterns(counts, lora.rank, lora.alpha),
         "base_model_name_or_path": base,
         "bias": "none",
-        "fan_in_fan_out": modules[asked[0]].fan_in_first,
+        "fan_in_fan_out": bool(asked) and modules[asked[0]].fan_in_first,
         "inference_mode": True,
         "init_lora_weights": True,
         "lora_alpha": short(lora.alpha),
@@ -77,6 +78,7 @@ def adapter_settings(model: ModelConfig, lora: LoraConfig, layers: list[str], ba
         "peft_type": "LORA",
         "r": lora.rank,
         "target_modules": list[Json](shortest(asked, modules)),
+        **({"target_parameters": words_for(stacks, chosen)} if chosen else {}),
         "task_type": "CAUSAL_LM",
         "use_dora": False,
         "use_rslora": False,
@@ -92,7 +94,7 @@ def adapter_tensors(
     matrix in transformers.
     """
     found = {}
-    for module in modules_of(model).values():
+    for module in _linear_modules(model).values():
         layers = {
             layer: (weights[f"{layer}.lora_a"], weights[f"{layer}.lora_b"])
             for layer in module.layers
@@ -108,7 +110,18 @@ def adapter_tensors(
         factors = joined(module, layers) if len(module.layers) > 1 else layers[module.layers[0]]
         for factor, value in zip(FACTORS, factors, strict=True):
             found[tensor_name(module.name, factor)] = np.ascontiguousarray(value.T)
+    chosen = [stack for stack in stacks_of(model) if f"{stack.layer}.lora_a" in weights]
+    for name, stack in wrapped(chosen).items():
+        a, b = (weights[f"{stack.layer}.{factor}"] for factor in FACTORS)
+        for factor, value in zip(FACTORS, to_peft(stack, a, b), strict=True):
+            found[tensor_name(name, factor)] = value
     return found
+
+
+def _linear_modules(model: ModelConfig) -> dict[str, Module]:
+    """Return the modules of transformers with linear layers that may have an adapter, by name."""
+    linears, _ = adaptable_names(model)
+    return {name: one for name, one in modules_of(model).items() if one.layers[0] in linears}
 
 
 def require_adapter(folder: Path, place: str) -> JsonObject:
@@ -138,14 +151,39 @@ def read_adapter(folder: Path, model: ModelConfig, place: str) -> Adapter:
     ):
         if not ok:
             raise FormatError(str(file), 0, f"key '{name}': {value:g} is out of range")
-    every = adapted_names(model, ALL)
+    every, _ = adaptable_names(model)
     ranks = {**dict.fromkeys(modules, rank), **ranks}
-    weights = _weights(folder, modules, every, rank, ranks, place)
+    stacks = _stacks(settings, model, file, place)
+    weights = _weights(folder, modules, every, rank, ranks, place, stacks)
     layers = {name.rpartition(".")[0] for name in weights}
-    targets = ALL if layers == set(every) else ",".join(shortest(layers, every))
+    targets = _targets(layers, model)
     adapter = Adapter(LoraConfig(rank=rank, alpha=alpha, targets=targets, dropout=dropout), weights)
     _require_sizes(adapter, model, place)
     return adapter
+
+
+def _targets(layers: set[str], model: ModelConfig) -> str:
+    """Return lora.targets for these layers."""
+    linears, stacks = adaptable_names(model)
+    if layers.isdisjoint(linears) or not layers.issuperset(linears):
+        return ",".join(shortest(layers, [*linears, *stacks]))
+    return ",".join([ALL, *shortest(layers.difference(linears), stacks)])
+
+
+def _stacks(settings: JsonObject, model: ModelConfig, file: Path, place: str) -> dict[str, Stack]:
+    """Return the stacks of target_parameters by PEFT's name of the adapter; raise UserError for other parameters."""
+    words = settings.get("target_parameters") or []
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise FormatError(str(file), 0, "key 'target_parameters': expected a list of names")
+    every = stacks_of(model)
+    for word in words:
+        if not selected(every, [str(word)]):
+            known = ", ".join(map(str, words_for(every, every))) or "none"
+            raise UserError(
+                f"{place}: {file}: target_parameters: expected stacks of experts of the base ({known}), "
+                f"got {word!r}; merge it in PEFT (merge_and_unload) and give that folder as --base"
+            )
+    return wrapped(selected(every, list(map(str, words))))
 
 
 def _require_computed(settings: Mapping[str, Json], folder: Path, place: str) -> None:
@@ -169,10 +207,11 @@ def _weights(
     rank: int,
     ranks: Mapping[str, int],
     place: str,
+    stacks: Mapping[str, Stack],
 ) -> dict[str, Float32]:
     """Return the adapter tensors, with mudd_core's names and shapes, after checking ranks, finite values and pairs.
 
-    every: the layers that may have an adapter. rank: of a layer. ranks: of each module.
+    every: the linear layers. rank: of a layer. ranks: of each module. stacks: of experts, by PEFT's name.
     """
     file = folder / TENSORS
     if not file.is_file():
@@ -188,14 +227,19 @@ def _weights(
                 f"{place}: {file}: '{name}' is of no adapter of a linear layer (lora_A and lora_B)"
             )
         module, factor = at
+        if module in stacks:
+            found.setdefault(module, {})[factor] = _factor(
+                file, name, factor, tensor, rank, stacks[module].experts
+            )
+            continue
         if module not in modules:
             raise UserError(
                 f"{place}: {file}: '{module}' is no linear layer of the base; the adapter belongs to another model"
             )
         if modules[module].layers[0] not in every:  # every expert of a stack would be this one layer
             raise UserError(
-                f"{place}: {file}: '{module}' is of a router or an expert, which have no adapters "
-                "here; merge it in PEFT (merge_and_unload) and give that folder as --base"
+                f"{place}: {file}: '{module}' is of a router, or of one expert as in transformers 4; "
+                "merge it in PEFT (merge_and_unload) and give that folder as --base"
             )
         found.setdefault(module, {})[factor] = _factor(file, name, factor, tensor, ranks[module])
     for module, factors in found.items():
@@ -203,12 +247,31 @@ def _weights(
             raise FormatError(str(file), 8, f"the adapter of '{module}' has one of its two tensors")
     if not found:
         raise FormatError(str(file), 8, "no tensor in it")
+    if missing := [stack.name for name, stack in stacks.items() if name not in found]:
+        raise FormatError(
+            str(file), 8, f"no adapter of '{missing[0]}', which target_parameters of {SETTINGS} names"
+        )
     layers: dict[str, Float32] = {}
     for name, factors in found.items():
         a, b = (factors[one] for one in FACTORS)
+        if name in stacks:
+            layers |= _of_stack(stacks[name], a, b, file)
+            continue
         for layer, pair in _layers_of(modules[name], a, b, rank, place).items():
             layers |= {f"{layer}.{factor}": value for factor, value in zip(FACTORS, pair, strict=True)}
     return layers
+
+
+def _of_stack(stack: Stack, a: Float32, b: Float32, file: Path) -> dict[str, Float32]:
+    """Return the factors of a stack of experts. Raise FormatError if gate and up have different widths."""
+    if b.shape[1] % stack.parts:
+        raise FormatError(
+            str(file),
+            8,
+            f"the adapter of '{stack.name}': expected an even number of outputs, got {b.shape[1]}",
+        )
+    factors = from_peft(stack, np.ascontiguousarray(a.T), np.ascontiguousarray(b.T))
+    return {f"{stack.layer}.{factor}": value for factor, value in zip(FACTORS, factors, strict=True)}
 
 
 def _layers_of(module: Module, a: Float32, b: Float32, rank: int, place: str) -> dict[str, Factors]:
@@ -229,15 +292,20 @@ def _layers_of(module: Module, a: Float32, b: Float32, rank: int, place: str) ->
     return layers
 
 
-def _factor(file: Path, name: str, factor: str, tensor: AnyTensor, rank: int) -> Float32:
-    """Return a factor with mudd_core's shape. Raise FormatError for another rank than in the settings or for NaN or
-    infinity.
+def _factor(
+    file: Path, name: str, factor: str, tensor: AnyTensor, rank: int, experts: int | None = None
+) -> Float32:
+    """Return a factor transposed, as mudd_core has it. Raise FormatError for another rank than in the settings or for
+    NaN or infinity.
+
+    experts: the number of experts in a stack, each of this rank.
     """
     shape = tuple(tensor.shape)
     has = shape[0 if factor == "lora_a" else 1] if len(shape) == 2 else -1
-    if has != rank:
+    if has != rank * (experts or 1):
+        of = f" for {experts} experts" if experts else ""
         raise FormatError(
-            str(file), 8, f"tensor '{name}': expected rank {rank} of {SETTINGS}, got shape {shape}"
+            str(file), 8, f"tensor '{name}': expected rank {rank}{of} of {SETTINGS}, got shape {shape}"
         )
     array: Array = np.asarray(tensor)
     if array.dtype not in (dtypes.BF16, np.float16, np.float32, np.float64):
@@ -258,7 +326,7 @@ def _require_sizes(adapter: Adapter, model: ModelConfig, place: str) -> None:
     for name, value in adapter.weights.items():
         shape = tuple(store.describe(name)["shape"])
         if value.shape != shape:
-            axis, what = (0, "inputs") if name.endswith("a") else (1, "outputs")
+            axis, what = (-2, "inputs") if name.endswith("a") else (-1, "outputs")
             raise UserError(
                 f"{place}: expected adapters of this base, whose {name.rpartition('.')[0]} has {shape[axis]} {what}, "
                 f"got one with {value.shape[axis]}; give the base that the adapter was trained on"

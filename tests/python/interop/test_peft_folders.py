@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-import mudd_core as mc
 from hf_models import V
-from mudd_core.config import Config, OptimConfig, TrainConfig, TuneConfig
 from mudd_core.engine.engine import Engine
 from mudd_core.engine.lora import is_adapter
 from mudd_core.interop.peft_folder import TENSORS, adapter_tensors
@@ -26,6 +24,7 @@ from peft_cases import (
     near,
     parameters_of,
     read,
+    run_config,
     safetensors,
     theirs,
 )
@@ -70,18 +69,6 @@ def test_folders_of_peft_are_read_and_written_back(name: str, tmp_path: Path) ->
     for key, value in parameters_of(model).items():
         far = np.abs(theirs[key] - value.grad.numpy()).max()
         assert far <= bounds.GRADIENT * max(np.abs(value.grad.numpy()).max(), 1e-3), (key, far)
-
-
-def run_config(model: mc.Model) -> Config:
-    """Return a run of 20 updates on prepared batches."""
-    assert model.lora is not None
-    return Config(
-        model=model.config,
-        train=TrainConfig(batch_size=4, seq_len=16, logical_shards=4, threads=1, seed=3),
-        optim=OptimConfig(lr=5e-3, weight_decay=0.01, beta2=0.999, clip=0.5),
-        tune=TuneConfig(method="lora"),
-        lora=model.lora,
-    )
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,8 @@ def write_adapter(
     """
     try:
         lora, plain = plain_adapters(model, model.parameters if weights is None else weights)
-        tensors = adapter_tensors(model.config, plain)
+        # In the order of names, as PEFT writes them: then the files are equal byte for byte.
+        tensors = dict(sorted(adapter_tensors(model.config, plain).items()))
         layers = [name.removesuffix(".lora_a") for name in plain if name.endswith(".lora_a")]
         settings = adapter_settings(model.config, lora, layers, base)
     except UserError:
