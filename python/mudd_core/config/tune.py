@@ -32,8 +32,8 @@ class LoraConfig:
     )
     targets: str = opt(
         ALL,
-        "linear layers with an adapter; all = every one in attention and feed-forward; or names "
-        "separated by commas, such as q,v or blocks.*.attn.*",
+        "layers with an adapter; all = every linear one in attention and feed-forward; or names "
+        "separated by commas, such as q,v or blocks.*.attn.*; gate_up,down = the experts of a layer",
         later=True,
     )
     dropout: float = opt(
