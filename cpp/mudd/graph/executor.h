@@ -122,6 +122,7 @@ class Executor {
   std::vector<std::vector<int>> posts_, awaits_;  // by position: units to request, units to wait for
   ShownNodes shown_;
   std::shared_ptr<NodeObserver> observer_;
+  std::vector<float> separate_;  // gradients of a position before they are added to their sums
   NonFiniteCheck finite_;
   std::vector<Span> spans_;
   std::vector<TimedCall> calls_;

@@ -21,7 +21,10 @@ void add_waiting(const GradSink& sink, const float* sum, int64_t elements) {
 
 }  // namespace
 
-void Executor::observe(std::shared_ptr<NodeObserver> observer) { observer_ = std::move(observer); }
+void Executor::observe(std::shared_ptr<NodeObserver> observer) {
+  observer_ = std::move(observer);
+  if (!observed()) separate_ = {};
+}
 
 // Run a position whose weight gradients go to separate memory, show them, and then add them to their sums. A row
 // list, and a gradient without an earlier one, is written in place.
@@ -30,16 +33,21 @@ void Executor::observed_position(Workspace& workspace, size_t position, int run)
   struct Separate {
     const GradientUse* use;
     GradSink sink;
-    std::vector<float> gradient;
+    int64_t begin, elements;  // in separate_
   };
   std::vector<Separate> separate;
+  int64_t end = 0;
   for (const GradientUse& use : plan_.gradients) {
-    const bool here = use.position == static_cast<int>(position);
-    if (!here || bound.sink_[use.input].n_add == 0 || !bound.sink_[use.input].out) continue;
-    GradSink& sink = bound.sink_[use.input];
-    separate.push_back({&use, sink, std::vector<float>(static_cast<size_t>(shown_.elements(use, sink)))});
-    sink.out = separate.back().gradient.data();
-    sink.n_add = 0;
+    if (use.position != static_cast<int>(position)) continue;
+    const GradSink& sink = bound.sink_[use.input];
+    if (sink.n_add == 0 || !sink.out) continue;
+    separate.push_back({&use, sink, end, shown_.elements(use, sink)});
+    end += separate.back().elements;
+  }
+  if (end > std::ssize(separate_)) separate_.resize(static_cast<size_t>(end));
+  for (const Separate& s : separate) {
+    bound.sink_[s.use->input].out = separate_.data() + s.begin;
+    bound.sink_[s.use->input].n_add = 0;
   }
   const auto show = [&](auto&& to) {
     if (options_.check_finite) to(finite_);
@@ -47,11 +55,10 @@ void Executor::observed_position(Workspace& workspace, size_t position, int run)
   };
   run_position(workspace, position);
   show([&](NodeObserver& o) { shown_.node(workspace, position, run, o); });
-  for (Separate& s : separate) {
-    const int64_t n = std::ssize(s.gradient);
-    add_waiting(s.sink, s.gradient.data(), n);
+  for (const Separate& s : separate) {
+    add_waiting(s.sink, separate_.data() + s.begin, s.elements);
     bound.sink_[s.use->input] = s.sink;
-    show([&](NodeObserver& o) { shown_.sum(*s.use, s.sink.out, n, run, o); });
+    show([&](NodeObserver& o) { shown_.sum(*s.use, s.sink.out, s.elements, run, o); });
   }
 }
 
