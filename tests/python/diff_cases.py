@@ -58,13 +58,16 @@ def diff_json(folder: Path, *words: str, code: int) -> dict[str, Any]:
     return found
 
 
-def change_row(folder: Path, text: Path, step: int) -> None:
-    """Change one character of the documents in a sequence that runs/base trains on at this step."""
+def change_row(folder: Path, text: Path, step: int, letter: str = "x") -> None:
+    """Change one character of the documents in a sequence that runs/base trains on at this step.
+
+    The hash of a document decides whether it is held out, so another letter can move it.
+    """
     shown = called(folder, "data", "show", "--config=runs/base/config.json", f"--step={step}").stdout
     inputs = next(line for line in shown.splitlines() if line.startswith("  inputs"))
     piece = max(ast.literal_eval(inputs.split(maxsplit=1)[1]).split("\n"), key=len)
     (file,) = (one for one in text.iterdir() if piece in one.read_text())
-    changed = "x" + piece[1:]
+    changed = letter + piece[1:]
     file.write_text(file.read_text().replace(piece, changed, 1))
 
 

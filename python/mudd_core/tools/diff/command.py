@@ -1,57 +1,124 @@
-"""Find out why two runs differ: the settings, the first step, and the first node whose values differ.
+"""Find out why two runs differ: the settings, the first step, and the first value that differs.
 
     python3 launch.py diff runs/one runs/two
+    python3 launch.py diff --record runs/one --step=2 --to=one.jsonl
+    python3 launch.py diff runs/two one.jsonl
 
-A and B are folders of runs or of checkpoints. The settings that differ come first, then the first step that differs.
-The exit code is 0 if the runs are equal through their last common step, and 1 if they differ. It is 2 if they cannot
-be compared. No run is changed and no lock is taken, so a run may still be training.
+A and B are runs, checkpoints (a run up to that step) or records of a step. The first step that differs
+is replayed in both, in memory, from the newest equal state. --record writes digests of all values of
+a step, no weights, so that two machines can be compared. The exit code is 0 if A and B are equal
+through their last common step, and 1 if they differ. It is 2 if they cannot be compared. No run is
+changed or locked, so a run may still be training.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 
 from mudd_core.base.errors import UserError
+from mudd_core.base.paths import local
 from mudd_core.base.show.json_text import json_text
 from mudd_core.base.show.printable import visible
 from mudd_core.base.show.terminal import screen
-from mudd_core.config.tool_arguments import ToolArguments
+from mudd_core.base.types import JsonObject
+from mudd_core.config.tool_arguments import ToolArguments, whole_number
+from mudd_core.fingerprint import StepRecord
+from mudd_core.tools.compare import Part
 from mudd_core.tools.compare.command import read_runs
+from mudd_core.tools.compare.compared import read_run
 from mudd_core.tools.compare.show import part_lines
-from mudd_core.tools.diff.evidence import Evidence, evidence
-from mudd_core.tools.diff.parts import parts_of
-from mudd_core.tools.diff.values import values_of
+from mudd_core.tools.diff.found import difference_of
+from mudd_core.tools.diff.records import (
+    compared_records,
+    is_record,
+    record_of,
+    record_parts,
+    record_values,
+)
 
 EQUAL, DIFFERS = 0, 1
 
 
 def main(words: Sequence[str]) -> int:
     """Run the command; return the exit code."""
-    asked = _parser().options(words)
-    return _runs(asked)
+    parser = _parser()
+    asked = parser.options(words)
+    if asked.record is not None:
+        return _write_record(asked, parser)
+    for option in ("step", "to"):
+        if getattr(asked, option) is not None:
+            parser.error(f"--{option} belongs to --record=RUN")
+    if len(asked.runs) > 2:
+        raise UserError(f"[diff] RUN: expected two runs, got {len(asked.runs)}; `compare` accepts more")
+    if len(asked.runs) == 2 and any(map(is_record, asked.runs)):
+        return _records(asked)
+    base, other = read_runs(asked.runs, "diff")
+    found = difference_of(base, other, train=asked.train, trust_code=asked.trust_code)
+    _show(asked, found.parts(), found.values())
+    if found.error is not None:
+        sys.stdout.flush()
+        raise found.error
+    return EQUAL if found.equal else DIFFERS
 
 
 def _parser() -> ToolArguments:
     parser = ToolArguments("diff", __doc__ or "")
-    parser.add_argument("runs", nargs="*", metavar="RUN", help="folder of a run or of a checkpoint")
+    parser.add_argument(
+        "runs", nargs="*", metavar="RUN", help="folder of a run or of a checkpoint, or a record"
+    )
+    parser.add_argument(
+        "--train",
+        action="store_true",
+        help="also train for minutes to reach the step, without an equal checkpoint",
+    )
+    parser.add_argument("--record", metavar="RUN", help="write the record of a step of this run instead")
+    parser.add_argument("--step", type=whole_number(low=1), metavar="N", help="with --record: update N")
+    parser.add_argument("--to", metavar="FILE", help="with --record: the file")
     parser.add_argument("--json", action="store_true", help="print JSON instead (docs/file-formats.md)")
+    parser.add_argument(
+        "--trust-code",
+        action="store_true",
+        help="run the Python files of a run from another machine; read them first",
+    )
     return parser
 
 
-def _runs(asked: argparse.Namespace) -> int:
-    if len(asked.runs) > 2:
-        raise UserError(f"[diff] RUN: expected two runs, got {len(asked.runs)}; `compare` accepts more")
-    base, other = read_runs(asked.runs, "diff")
-    found = evidence(base, other)
+def _show(asked: argparse.Namespace, parts: Sequence[Part], values: JsonObject) -> None:
     if asked.json:
-        print(json_text("diff", values_of(found)))
-    else:
-        print(visible(_text(found)))
-    return EQUAL if found.step is None else DIFFERS
-
-
-def _text(found: Evidence) -> str:
-    """Return the report, without a line feed at its end."""
+        print(json_text("diff", values))
+        return
     width = screen().width
-    return "\n\n".join("\n".join(part_lines(part, width)) for part in parts_of(found))
+    print(visible("\n\n".join("\n".join(part_lines(part, width)) for part in parts)))
+
+
+def _write_record(asked: argparse.Namespace, parser: ToolArguments) -> int:
+    """Write the record of a step; return the exit code."""
+    if asked.runs:
+        parser.error(f"unexpected argument '{asked.runs[0]}' with --record")
+    for option in ("step", "to"):
+        if getattr(asked, option) is None:
+            parser.require(f"--{option}")
+    target = local(asked.to, "[diff] --to")
+    record = record_of(
+        read_run("A", asked.record, "diff"), asked.step, train=asked.train, trust_code=asked.trust_code
+    )
+    record.write(target)
+    print(f"record  {target}  step {record.header.step:,}, {len(record.lines):,} values")
+    return 0
+
+
+def _records(asked: argparse.Namespace) -> int:
+    """Compare two records, or a run with a record; return the exit code."""
+    names = (asked.runs[0], asked.runs[1])
+    read = [StepRecord.read(local(name, "[diff] RUN")) if is_record(name) else None for name in names]
+    step = next(record.header.step for record in read if record is not None)
+    made = [
+        record
+        or record_of(read_run(letter, name, "diff"), step, train=asked.train, trust_code=asked.trust_code)
+        for letter, name, record in zip("AB", names, read, strict=True)
+    ]
+    found = compared_records(made[0], made[1])
+    _show(asked, record_parts(names, found), record_values(names, found))
+    return EQUAL if found.equal else DIFFERS

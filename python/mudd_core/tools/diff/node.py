@@ -1,0 +1,221 @@
+"""The first value that differs, as a part with sentences and for --json."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterator, Sequence
+
+from mudd_core.base.surroundings import typed_program
+from mudd_core.base.types import JsonObject
+from mudd_core.fingerprint import Difference
+from mudd_core.run.records.facts import WIRE_HOSTS
+from mudd_core.tools.compare import Part
+from mudd_core.tools.compare.compared import ComparedRun
+from mudd_core.tools.diff.evidence import Evidence
+from mudd_core.tools.diff.replay import Replay
+from mudd_core.tools.diff.reproduced import OtherTensor, Reproduced
+
+_ROWS = 5  # sequences that a sentence names
+_COMPUTED = ("forward", "recompute", "backward", "sum", "update")  # stages in which an op computes
+
+
+def node_part(seen: Evidence, found: Replay) -> Part:
+    """Return the part about the first value that differs, in steps that were replayed here."""
+    runs = (seen.base, seen.other)
+    notes = [_made(found), *_ranks(runs)]
+    if found.forms:
+        title = f"step {found.step:,} has values of other shapes"
+        return Part(title, (), [f"In step {found.step:,} {found.forms}.", *notes])
+    if found.difference is None:
+        return Part(_title_of_equal(found), (), [*map(_sentence, found.reproduced), *notes])
+    title = f"first value that differs: in step {found.step:,}, {_what(found, found.difference)}"
+    return Part(
+        title,
+        (),
+        [*_other_graph(found), *_lines(seen, found, found.difference), *_data(seen, found), *notes],
+    )
+
+
+def _what(found: Replay, node: Difference) -> str:
+    """Return the place of the difference: the value, or the ops that only one run has before it."""
+    left, right = found.alone
+    if left is None or right is None:
+        return node.title
+    return f"{left.title()} in A, {right.title()} in B"
+
+
+def _lines(seen: Evidence, made: Replay, found: Difference) -> Iterator[str]:
+    index = f" at [{', '.join(map(str, found.first_index))}]" if found.first_index else ""
+    for label, text in (
+        ("op", _ops(made, found) if found.stage in _COMPUTED else ""),
+        ("place", found.place or "the whole step"),
+        ("pass", found.stage if found.stage in _COMPUTED else ""),
+        ("type", f"{found.dtype} [{', '.join(map(str, found.shape))}]"),
+        ("elements", f"{found.count:,} of {found.size:,} differ"),
+        ("first", f"{found.values[0]:.9g} in A, {found.values[1]:.9g} in B{index}"),
+        ("largest", "" if found.stage == "data" else ulps_text(found.ulps)),
+        ("loss", _loss(seen, found, made.step)),
+    ):
+        if text:
+            yield f"  {label:<9} {text}"
+
+
+def _ops(made: Replay, found: Difference) -> str:
+    return f"{found.op} in A, {made.other_op} in B" if made.other_op else found.op
+
+
+def ulps_text(ulps: float) -> str:
+    """Return a difference in units of the last place, as text."""
+    return f"{ulps:,.6g} unit{'s' * (ulps != 1)} of the last place"
+
+
+def _loss(seen: Evidence, found: Difference, step: int) -> str:
+    """Return how far the difference has grown at the loss of the step, or at the first logged loss that differs."""
+    one, two = found.losses
+    if one != two:
+        return f"relative difference {found.loss_growth:.2g}: {one!r} in A, {two!r} in B"
+    text = f"equal in step {step:,}"
+    logged = {value.name: value for value in seen.logged.values}.get("loss")
+    if logged is None or logged.base is None or logged.other is None or seen.logged.step == step:
+        return text
+    growth = abs(logged.base - logged.other) / max(abs(logged.base), abs(logged.other), 1e-300)
+    return f"{text}, relative difference {growth:.2g} in step {seen.logged.step:,}"
+
+
+def _data(seen: Evidence, found: Replay) -> Iterator[str]:
+    """Yield the sequences of the batch that differ, and the commands that print them."""
+    if not found.rows:
+        return
+    more = len(found.rows) - _ROWS
+    named = ", ".join(map(str, found.rows[:_ROWS])) + (f" and {more:,} more" if more > 0 else "")
+    yield f"The batch has other ids in sequence {named} (from 0)."
+    if seen.logged.batch_step == found.step:  # the commands were printed above
+        return
+    for run in (seen.base, seen.other):
+        config = f"--config={run.records.folder.config_file}"
+        yield f"  {shlex.join([*typed_program(), 'data', 'show', config, f'--step={found.step}'])}"
+
+
+def _made(found: Replay) -> str:
+    start = found.start
+    state = f"the equal checkpoints of step {start.step:,}" if start.common else f"step {start.step:,}"
+    if start.step == 0 and not start.common:
+        state = "the initial weights"
+    steps = f"Step {found.step:,} of both runs was"
+    if found.step > start.step + 1:
+        steps = f"Steps {start.step + 1:,} to {found.step:,} of both runs were"
+    text = f"{steps} replayed here, from {state}."
+    if found.difference is None:
+        return text
+    if any(found.alone):
+        return f"{text} All earlier values that both have are equal."
+    inputs = ", so the inputs of its op are equal" if found.difference.stage in _COMPUTED else ""
+    return f"{text} All values before this one are equal{inputs}."
+
+
+def _other_graph(found: Replay) -> Iterator[str]:
+    """Yield a sentence about values that only one run computes before the first one that differs."""
+    pairs = zip("AB", found.alone, strict=True)
+    texts = [f"{letter} alone has {line.title()}" for letter, line in pairs if line is not None]
+    if texts:
+        yield f"The runs compute other values: {', and '.join(texts)}. The first value that both have and that differs:"
+
+
+def _ranks(runs: Sequence[ComparedRun]) -> Iterator[str]:
+    """Yield a sentence about runs of several ranks, which are replayed in one process."""
+    worlds = {run.letter: ranks for run in runs if (ranks := _world(run)) > 1}
+    if worlds:
+        named = " and ".join(f"{letter} by {ranks}" for letter, ranks in worlds.items())
+        yield f"Several ranks trained {named}; here one process does. The bits do not depend on the ranks."
+    for run in runs:
+        hosts = run.records.facts.get(WIRE_HOSTS)
+        if isinstance(hosts, int) and hosts > 1:
+            yield (
+                f"With mesh.wire=bf16 the bits of {run.letter} depend on its {hosts} hosts, so its steps have other "
+                "bits here."
+            )
+
+
+def _world(run: ComparedRun) -> int:
+    ranks = (
+        event.get("ranks", 1) for event in run.records.events if event["event"] in ("started", "resumed")
+    )
+    return max((count for count in ranks if isinstance(count, int)), default=1)
+
+
+def _title_of_equal(found: Replay) -> str:
+    through = f"steps {found.start.step + 1:,} to {found.step:,} are equal here"
+    other = [one.letter for one in found.reproduced if not one.equal]
+    if not other:
+        return f"{through}, and both runs recorded these values"
+    if len(other) == len(found.reproduced):
+        return f"{through}, but neither run recorded these values"
+    return f"{through}, and {other[0]} recorded others"
+
+
+def _sentence(found: Reproduced) -> str:
+    """Return what the own records of a run say about the values that were made here."""
+    if found.equal:
+        return (
+            f"This machine and version reproduce {found.letter}: loss and gradient norm of {found.steps:,} logged steps"
+            " have the same bits."
+        )
+    what = list(_others(found))
+    return (
+        f"{found.letter} was made otherwise: {'; '.join(what)}. Other code, another level, a changed file or a fault "
+        "of its machine did this."
+    )
+
+
+def _others(found: Reproduced) -> Iterator[str]:
+    if found.logged is not None:
+        yield f"its log has other values from step {found.logged:,}"
+    if (other := found.saved) is not None:
+        yield _tensor(other)
+    elif found.final:
+        yield "its final hash is another one"
+
+
+def _tensor(other: OtherTensor) -> str:
+    index = f", the first at [{', '.join(map(str, other.first_index))}]" if other.first_index else ""
+    size = "" if math.isnan(other.ulps) else f", by at most {ulps_text(other.ulps)}"
+    return (
+        f"its checkpoint of step {other.step:,} has other values in {other.name}: {other.count:,} of {other.size:,} "
+        f"elements{index}{size}"
+    )
+
+
+def node_values(found: Replay) -> JsonObject:
+    """Return the result for --json."""
+    node = found.difference
+    return {
+        "start": found.start.step,
+        "step": found.step,
+        "forms": found.forms or None,
+        "rows": list(found.rows),
+        "alone": [None if line is None else line.title() for line in found.alone],
+        "node": None if node is None else difference_values(node),
+        "reproduced": [
+            {"letter": one.letter, "equal": one.equal, "step": one.logged} for one in found.reproduced
+        ],
+    }
+
+
+def difference_values(node: Difference) -> JsonObject:
+    """Return a difference for --json."""
+    return {
+        "op": node.op,
+        "stage": node.stage,
+        "place": node.place,
+        "value": node.value,
+        "shape": list(node.shape),
+        "dtype": node.dtype,
+        "elements": node.count,
+        "first_index": list(node.first_index),
+        "a": node.values[0],
+        "b": node.values[1],
+        "ulps": node.ulps,
+        "loss_a": node.losses[0],
+        "loss_b": node.losses[1],
+    }
