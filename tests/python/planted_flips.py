@@ -14,6 +14,7 @@ from mudd_core.dist import Comm
 from mudd_core.engine.engine import Engine
 from mudd_core.engine.model import Model
 from mudd_core.fingerprint import Key, Line, Pair, StepRecord, first_difference, record_step
+from mudd_core.fingerprint.recording import lines_of
 from rank_runs import batch_of, config_in_shards
 
 SMALL = {"vocab_size": 61, "max_seq_len": 16}
@@ -78,3 +79,15 @@ def planted(engine: Engine, before: StepRecord, line: Line) -> Pair | None:
     found = first_difference(before, record(engine, wrap=flip))
     assert flip.flipped == 1, line.key
     return found
+
+
+def lines_on(model: Model, batch: dict[str, Any], wrap: Planted | None = None) -> tuple[Line, ...]:
+    """Return the lines of a forward and a backward pass of a model on a batch."""
+    arrays, optional = model.checked(batch)
+    planned = model.plan("train", *arrays["inputs"].shape, optional=optional, gradient_rows=False)
+    planned.fill(arrays)
+    fingerprint = _core.Fingerprint()
+    planned.executor.observe(wrap(fingerprint) if wrap else fingerprint)
+    planned.executor.run(seed=5)
+    planned.executor.observe(None)
+    return lines_of(fingerprint)
