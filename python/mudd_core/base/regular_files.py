@@ -11,6 +11,7 @@ import errno
 import os
 import shlex
 import stat
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
 
@@ -67,7 +68,7 @@ def _explained(error: OSError, path: AnyPath, links: bool) -> OSError:
     return OSError(error.errno, f"expected a regular file, got {kind_of(found)}", path)
 
 
-def open_binary(path: AnyPath, *, links: bool = True) -> BinaryIO:
+def open_binary(path: AnyPath, *, links: bool = True) -> BufferedReader:
     """Open a regular file for reading."""
     return os.fdopen(open_regular(path, links=links), "rb")
 

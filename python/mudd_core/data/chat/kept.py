@@ -25,7 +25,6 @@ TABLE = "examples.bin"  # int32, a row of _COLUMNS values for each example
 MANIFEST = "chat.json"
 FORMAT = 1
 _COLUMNS, _HELD = 5, 3
-_BLOCK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -155,11 +154,8 @@ def open_kept(folder: Path) -> Kept:
 
 
 def _hash_of(file: Path) -> str:
-    digest = hashlib.sha256()
     with BoundedFile(file) as opened:
-        for at in range(0, opened.size, _BLOCK):
-            digest.update(opened.read(at, min(_BLOCK, opened.size - at), "examples"))
-    return digest.hexdigest()
+        return opened.sha256().hex()
 
 
 def _damage(file: Path, what: str) -> FormatError:

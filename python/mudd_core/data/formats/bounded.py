@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import weakref
@@ -15,6 +16,7 @@ from mudd_core.base.regular_files import open_binary, open_regular
 LONGEST_RECORD = 64 << 20  # bytes of a line or record, decompressed
 _EXPANSION = 200  # decompressed bytes for each compressed byte; text has 3 to 20
 _FREE = 16 << 20  # decompressed bytes that are always accepted
+_BLOCK = 1 << 20  # bytes that are hashed at a time
 
 
 def expansion_fault(packed: int, unpacked: int) -> str | None:
@@ -79,6 +81,13 @@ class BoundedFile:
                 return part
             parts += part
         return bytes(parts)
+
+    def sha256(self, end: int | None = None) -> bytes:
+        """Return the SHA-256 of the file, or of its first `end` bytes; raise FormatError if it is too short."""
+        digest, end = hashlib.sha256(), self.size if end is None else end
+        for at in range(0, end, _BLOCK):
+            digest.update(self.read(at, min(_BLOCK, end - at), "content"))
+        return digest.digest()
 
     def fault(self, offset: int, reason: str) -> FormatError:
         """Return the error of this file at this offset."""

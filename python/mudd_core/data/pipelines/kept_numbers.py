@@ -19,7 +19,7 @@ from mudd_core.base.types import Array
 from mudd_core.data.formats.bounded import BoundedFile
 
 _MAGIC = b"MUDDNUM1"
-_DIGEST, _BLOCK = 32, 1 << 20
+_DIGEST = 32
 _TYPES: dict[int, np.dtype[np.generic]] = {4: np.dtype("<u4"), 8: np.dtype("<i8")}
 
 
@@ -81,10 +81,7 @@ def write(path: Path, arrays: Iterable[Array], count: int) -> None:
             out.seek(0)
             out.write(head)
             out.seek(0)
-            digest = hashlib.sha256()
-            while block := out.read(_BLOCK):
-                digest.update(block)
-            out.write(digest.digest())
+            out.write(hashlib.file_digest(out, "sha256").digest())
             out.flush()
             os.fsync(out.fileno())
         temporary.replace(path)
@@ -104,10 +101,7 @@ def _arrays(file: BoundedFile, count: int) -> list[Stored] | None:
     end = file.size - _DIGEST
     if end < offset or file.read(0, 8, "the magic") != _MAGIC:
         return None
-    digest = hashlib.sha256()
-    for at in range(0, end, _BLOCK):
-        digest.update(file.read(at, min(_BLOCK, end - at), "kept numbers"))
-    if digest.digest() != file.read(end, _DIGEST, "the checksum"):
+    if file.sha256(end) != file.read(end, _DIGEST, "the checksum"):
         return None
     found = []
     for width, size in np.frombuffer(file.read(8, 16 * count, "the head"), "<i8").reshape(-1, 2).tolist():

@@ -16,8 +16,6 @@ from typing import TypedDict
 from mudd_core.base.errors import FormatError
 from mudd_core.base.regular_files import open_binary, read_bytes
 
-_BLOCK = 1 << 20
-
 
 class SourceNote(TypedDict):
     """A file: its size in bytes, its times in nanoseconds, and the SHA-256 of its content."""
@@ -31,10 +29,8 @@ class SourceNote(TypedDict):
 def note_of(path: Path) -> SourceNote:
     """Read a whole file and return its note."""
     state = path.stat()
-    digest = hashlib.sha256()
     with open_binary(path) as file:
-        while block := file.read(_BLOCK):
-            digest.update(block)
+        digest = hashlib.file_digest(file, "sha256")
     return SourceNote(
         size=state.st_size, mtime_ns=state.st_mtime_ns, ctime_ns=state.st_ctime_ns, sha256=digest.hexdigest()
     )
