@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -56,22 +54,6 @@ def test_a_killed_process_is_named(source: TokenizerSource) -> None:
     with pytest.raises(UserError, match=r"ended with signal SIGKILL \(out of memory\?\)"):
         child.encode_documents(TEXTS)
     child.close()
-
-
-def test_a_process_with_many_open_files_waits_for_its_child(source: TokenizerSource) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
-    with open(os.devnull, "rb") as null, contextlib.ExitStack() as held:
-        try:
-            while (number := os.dup(null.fileno())) < 1024:
-                held.callback(os.close, number)
-            held.callback(os.close, number)
-            child = child_of(source)
-            assert child.encode_documents(TEXTS[:1])[0].tolist() == list(source.make().encode("one text"))
-            child.close()
-        finally:
-            held.close()
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_an_error_of_the_process_arrives(source: TokenizerSource) -> None:
