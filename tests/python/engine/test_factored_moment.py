@@ -177,3 +177,11 @@ def test_memory_has_one_moment_of_matrices_and_their_rows_and_columns() -> None:
         for part in factored.state_parts()
         if part.name.endswith("/head")
     )
+
+
+def test_muon_factors_the_second_moment_of_its_other_parameters() -> None:
+    config = config_of(name="muon")
+    names = Engine(config, mc.Model(config.model, seed=1)).state_tensors()
+    factored = {name.partition("/")[2] for name in names if name.startswith("row_moment/")}
+    # embedding and head train with AdamW, the other matrices with Muon, which has no second moment
+    assert factored and all("blocks." not in name for name in factored)
