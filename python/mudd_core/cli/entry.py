@@ -7,17 +7,14 @@ failed; 75 stopped on request after saving; 76 diverged; 130 and 143 quit at onc
 from __future__ import annotations
 
 import contextlib
-import errno
 import importlib
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from mudd_core.base.errors import SaveError, UserError, is_full_disk, is_full_memory
-from mudd_core.base.show.printable import visible
+from mudd_core.base.errors import UserError
 from mudd_core.base.surroundings import (
     command_line,
     is_first_rank,
@@ -27,6 +24,7 @@ from mudd_core.base.surroundings import (
     require_one_process,
 )
 from mudd_core.cli import main_help
+from mudd_core.cli.exit_codes import exit_code
 from mudd_core.cli.names import ALIASES, COMMANDS, TOOLS
 from mudd_core.cli.standard_streams import flushed, named_streams, replace_unknown_characters, restart_in_utf8
 
@@ -149,59 +147,8 @@ def _run(words: Sequence[str], asked: Invocation | None = None) -> int:
         return run(asked or argv.parse(words))
     except SystemExit as end:  # argparse raises this after a tool's help
         return int(end.code or 0)
-    except KeyboardInterrupt:
-        _tell("interrupted")
-        return 130
-    except BrokenPipeError:
-        return 0
-    except Exception as error:
-        if is_full_memory(error):
-            _tell(
-                f"error: not enough memory ({str(error) or 'no reason given'}); raise the limit of "
-                "this process (ulimit -v), or use a smaller model or batch"
-            )
-            return UserError.exit_code
-        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
-            error = _too_long(error)
-        code = getattr(error, "exit_code", None)
-        if is_full_disk(error):
-            code = SaveError.exit_code
-        if code is None and (fault := _fault_in_own_file(error)):
-            _tell(f"error: {fault}{_offered(error)}")
-            return UserError.exit_code
-        if code is None:
-            told = f"error: internal error: {type(error).__name__}: {error}"
-            _tell(f"{traceback.format_exc()}{told}{_offered(error)}")
-            return 70
-        if os.environ.get("HYDRA_FULL_ERROR") == "1":
-            _tell(traceback.format_exc())
-        _tell(f"error: {error}{_offered(error)}")
-        return int(code)
-
-
-def _offered(error: Exception) -> str:
-    """Return a further line for a terminal, with the command that explains this kind of error; else nothing."""
-    if not sys.stderr.isatty():
-        return ""
-    from mudd_core.cli.error_codes.lookup import offer
-
-    return f"\n{line}" if (line := offer(error)) else ""
-
-
-def _fault_in_own_file(error: Exception) -> str | None:
-    """Return one line about an error in a user's file; None for any other error."""
-    from mudd_core.config.own_files import fault_in_own_file
-
-    return fault_in_own_file(error)
-
-
-def _too_long(error: OSError) -> UserError:
-    """Return the error for a path that is too long."""
-    path = str(error.filename)
-    return UserError(
-        f"[arguments] expected names of at most 255 bytes and paths of at most 4095, got '{path[:40]}...' of "
-        f"{len(os.fsencode(path))}; shorten the argument or the value that names it"
-    )
+    except (Exception, KeyboardInterrupt) as error:
+        return exit_code(error)
 
 
 def _check_text(words: Sequence[str]) -> None:
@@ -215,11 +162,6 @@ def _check_text(words: Sequence[str]) -> None:
     for text in (*words, here):
         if text != text.encode("utf-8", "replace").decode():
             raise UserError(f"[arguments] expected UTF-8, got {text!a}; rename the file or the folder")
-
-
-def _tell(text: str) -> None:
-    with contextlib.suppress(OSError):  # stderr may be on the full disk
-        print(visible(text), file=sys.stderr)
 
 
 def run(asked: Invocation) -> int:
