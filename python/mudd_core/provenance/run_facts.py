@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from mudd_core.base.errors import FormatError, UserError
-from mudd_core.base.types import Json, JsonObject
+from mudd_core.base.types import Array, Json, JsonObject
 from mudd_core.checkpoint import final_hash, is_weight, whole_parts
 from mudd_core.checkpoint.manifest_reader import read_manifest
-from mudd_core.checkpoint.stored import stored_tensors
+from mudd_core.checkpoint.stored import StoredTensor, stored_tensors
 from mudd_core.config import Config, config_hash
 from mudd_core.config.fields import Scalar, walk
 from mudd_core.interop.imported import base_source
@@ -46,11 +46,15 @@ _STARTS = (EventName.STARTED, EventName.RESUMED, EventName.IMPORTED)
 
 @dataclass
 class RunFacts:
-    """The sections of a statement about a run. missing: sentences about facts that the run's files lack."""
+    """The sections of a statement about a run. missing: sentences about facts that the run's files lack.
+
+    alive: called for each weight that is hashed, the heartbeat of a rank for which others wait.
+    """
 
     run: RunFolder
     config: Config
     step: int
+    alive: Callable[[], None]
     missing: list[str] = field(default_factory=list)
 
     def sections(self) -> JsonObject:
@@ -104,7 +108,7 @@ class RunFacts:
         return {
             "id": facts.get("run_id"),
             "step": self.step,
-            "finalHash": weights_hash(self.run, self.step),
+            "finalHash": weights_hash(self.run, self.step, self.alive),
             "bits": bits,
             "own": own_files(facts),
             "rewinds": rewinds,
@@ -138,11 +142,21 @@ def own_files(facts: JsonObject) -> JsonObject:
     }
 
 
-def weights_hash(run: RunFolder, step: int) -> str:
-    """Return the final hash of a checkpoint's weights, as summary.json has it for the last step."""
+def weights_hash(run: RunFolder, step: int, alive: Callable[[], None]) -> str:
+    """Return the final hash of a checkpoint's weights, as summary.json has it for the last step. alive: as above."""
     folder = run.step_folder(step)
     stored = stored_tensors(folder, read_manifest(folder))
-    return final_hash(whole_parts({name: one for name, one in stored.items() if is_weight(name)}))
+
+    def after_a_beat(tensor: StoredTensor) -> StoredTensor:
+        def read(begin: int, end: int) -> Array:
+            alive()
+            return tensor.elements(begin, end)
+
+        return StoredTensor(tensor.shape, tensor.dtype, read)
+
+    return final_hash(
+        whole_parts({name: after_a_beat(one) for name, one in stored.items() if is_weight(name)})
+    )
 
 
 def losses(run: RunFolder, step: int) -> JsonObject:

@@ -224,7 +224,7 @@ def test_the_sources_of_a_mixture_have_their_own_hashes(
     other = tmp_path / "other"
     other.mkdir()
     for number in range(20):
-        (other / f"{number}.txt").write_text(f"a text about {number}\n" * 40)
+        (other / f"{number}.txt").write_text(f"this is {number}\n" * 40)
     sources = f"data.sources=a.path={run.text} b.path={other}"
     data = ["data.mix=a:0.5,b:0.5", sources, f"data.cache_dir={tmp_path / 'cache'}"]
     mixed = TinyRun(tmp_path / "mixed", run.text)

@@ -86,10 +86,11 @@ class Export:
         far, largest = self._difference(again, want)
         if not far <= NEAR * largest:  # true for NaN too
             return self._differs(far, "peft")
-        if not _is_there(base):
-            self.note(
+        if Path(base).is_absolute() and not Path(base).is_dir():  # a hub name is not checked
+            text = (
                 f"PEFT reads the base from {base}, which does not exist; name another base with --base=FOLDER"
             )
+            self.note(text)
         else:
             self.note_changes(base)
         text = f"{tensors} tensors in {self.asked.folder}, adapters of {base} for PEFT; {_same(largest)}"
@@ -200,7 +201,7 @@ class Export:
         tokenizer = self.ranks.together(lambda: run_tokenizer(given, config, run, model.vocab_size))
         card = model_card(run, config, self.step, base, self.asked.words, kind, library)
         trained = None if tokenizer is None or given else trained_template(config, run, tokenizer)
-        record, came = Record(self.asked, run, config, self.step), carrier(run, config)
+        record, came = Record(self.asked, run, config, self.step, self.alive), carrier(run, config)
         return Beside(came, tokenizer, given is None, kinds, card, record, trained)
 
     def _differs(self, far: float, system: str) -> Outcome:
@@ -228,11 +229,6 @@ def _same(largest: float, changes: str = "") -> str:
 def _lora_text(model: Model) -> str:
     assert model.lora is not None
     return f"LoRA, rank {model.lora.rank}, alpha {model.lora.alpha:g}"
-
-
-def _is_there(base: str) -> bool:
-    """Return whether a base that is a path exists. A hub name is not checked."""
-    return Path(base).is_dir() or not Path(base).is_absolute()
 
 
 def run_tokenizer(asked: str | None, config: Config, run: RunFolder, vocab_size: int) -> Tokenizer | None:

@@ -19,6 +19,7 @@ from mudd_core.provenance.code import code_facts
 from mudd_core.provenance.run_facts import RunFacts
 from mudd_core.provenance.statement import NAME, statement_bytes
 from mudd_core.run.store.run_folder import RunFolder
+from mudd_core.tools.export_weights.held_model import Alive
 from mudd_core.tools.export_weights.model_card import NAME as CARD
 
 if TYPE_CHECKING:
@@ -27,25 +28,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Record:
-    """The origin of an export: its arguments, and a step of a run."""
+    """The origin of an export: its arguments, and a step of a run. alive: the heartbeat of a rank."""
 
     asked: Asked
     run: RunFolder
     config: Config
     step: int
+    alive: Alive
 
     def last(self, system: str) -> Last:
         """Return the function that writes the statement after the weights. system: the program of the folder."""
         return partial(self._files, system)
 
     def _files(self, system: str, folder: Path, files: Mapping[str, bytes]) -> dict[str, bytes]:
-        weights = {
-            path.relative_to(folder).as_posix(): sha256_of(path)
-            for path in sorted(folder.rglob("*"))
-            if path.is_file()
-        }
+        weights = {}
+        for path in sorted(folder.rglob("*")):
+            if path.is_file():
+                self.alive()
+                weights[path.relative_to(folder).as_posix()] = sha256_of(path)
         texts = {name: hashlib.sha256(data).hexdigest() for name, data in files.items() if name != CARD}
-        sections = RunFacts(self.run, self.config, self.step).sections()
+        sections = RunFacts(self.run, self.config, self.step, self.alive).sections()
         sections |= {"code": code_facts(), "export": self._form(system)}
         statement = statement_bytes(weights, texts, sections)
         found = {NAME: statement}
