@@ -29,7 +29,7 @@ struct Observed {
   bool of_ranks = false;  // includes samples of other ranks, as the gradient of a sharded expert does
   int64_t first_row = 0;  // data: the sample of the first row in the batch
 
-  // Return what computed the value, in the words of the command diff (python/mudd_core/fingerprint/lines.py):
+  // Return the text of the command diff for the value (python/mudd_core/fingerprint/lines.py):
   // "attention (forward) in blocks.0.attn: output 0, micro-batch 2".
   std::string title() const;
 };

@@ -30,7 +30,7 @@ class Key(NamedTuple):
 class Line:
     """A value of a step.
 
-    begin: index where it starts, if this rank has only a part. first_row: sample of the first row. samples: some
+    begin: index of element 0 in the whole, for a part of it. first_row: sample of the first row. samples: some
     elements at equal distances. rows: for the stage "data", a digest of each sequence.
     """
 
