@@ -45,7 +45,7 @@ def test_every_block_runs_and_gives_what_it_says(
     shutil.copytree(tiny_text, "my_text")
     names: dict[str, Any] = {}
     compared = sum(run_block(block, names, tmp_path) for block in BLOCKS)
-    assert len(BLOCKS) == 9 and compared == PAGE.read_text().count("# ->") - 1 >= 15
+    assert len(BLOCKS) == 10 and compared == PAGE.read_text().count("# ->") - 1 >= 15
     assert Path("grad_norm.svg").read_text().startswith("<svg")
 
 
