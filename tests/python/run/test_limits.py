@@ -136,6 +136,13 @@ CAUSES: dict[str, tuple[dict[str, float], dict[str, float], tuple[str, ...], str
         ("train.batch_size=8",),
         "memory: 45 % of the time waits for memory (3.000 GiB of it in swap); train.micro_batch_size=4",
     ),
+    # Measured: a run of tiny.py whose pages were sent to a swap file (process_madvise), while other programs ran.
+    "memory that swaps on a busy machine": (
+        {"forward": 3.82, "backward": 4.30, "update": 0.54, "log": 0.96, "save": 0.34},
+        {"cores": 0.312, "others": 1.686, "stalled": 0.443, "swapped": 60.22 * 2.0**20},
+        ("train.batch_size=8",),
+        "memory: 44 % of the time waits for memory (60.22 MiB of it in swap); train.micro_batch_size=4",
+    ),
     "slow saves": (
         {"save": 2.0},
         {},
@@ -171,6 +178,10 @@ def test_no_sentence_where_nothing_limits(tmp_path: Path) -> None:
     folder = folder_of(tmp_path / "run", {}, {})
     config = records_of(folder).config
     assert limit_of(folder, config) == ""
+    # measured: a mixture on tiny.py, in percent of the time, while other programs took a tenth of a core
+    measured = {"forward": 24.3, "backward": 67.8, "update": 2.5, "evaluation": 1.3, "save": 0.6, "log": 3.2}
+    mixture = folder_of(tmp_path / "mixture", measured, {"cores": 1.841, "others": 0.103})
+    assert limit_of(mixture, config) == ""
     short = write_run(tmp_path / "short", [update(1, phases={"data": 9.0}), update(2, phases={"data": 0.5})])
     assert limit_of(short, config) == ""  # a run of some seconds is mostly its start
     old = write_run(tmp_path / "old", [update(step) for step in range(1, 9)])

@@ -199,7 +199,9 @@ def _cores(use: TimeUse, config: Config) -> Iterator[Limit]:
     others = use.load.get("others", 0.0)
     missing = threads + others - bound
     if others >= 0.5 and missing > 0.25:
-        lost = busy * min(1.0, missing / threads)
+        # threads that wait for memory would not use the cores of other processes
+        free = 1.0 - use.load.get("stalled", 0.0) - use.load.get("cores", 0.0) / threads
+        lost = max(0.0, min(busy * min(1.0, missing / threads), free))
         yield Limit(
             "cores",
             lost,
