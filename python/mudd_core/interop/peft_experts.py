@@ -31,6 +31,11 @@ class Stack:
     parts: int
 
     @property
+    def block(self) -> str:
+        """The number of the block."""
+        return self.layer.split(".")[1]
+
+    @property
     def module(self) -> str:
         """The module of the parameter."""
         return self.name.rpartition(".")[0]

@@ -76,7 +76,13 @@ def test_a_run_with_a_sentencepiece_model_has_its_ids(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("llama", []), ("qwen3", ["lora.init=pissa"]), ("gpt2", ["lora.targets=up,blocks.*.attn.o"])],
+    [
+        ("llama", []),
+        ("qwen3", ["lora.init=pissa"]),
+        ("gpt2", ["lora.targets=up,blocks.*.attn.o"]),
+        ("qwen3_moe", ["lora.targets=all,gate_up,down"]),
+        ("mixtral", ["lora.targets=blocks.1.ffn.gate_up,down"]),
+    ],
 )
 def test_adapters_compute_the_same_merged_and_apart(
     name: str, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

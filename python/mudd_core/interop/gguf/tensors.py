@@ -11,11 +11,13 @@ import numpy as np
 from mudd_core.base.types import Array, Float32, JsonObject
 from mudd_core.checkpoint import dtypes
 from mudd_core.checkpoint.gguf_file import STORED, GgufTensor, Stored
+from mudd_core.config import ModelConfig
 from mudd_core.interop.gguf.fields import rope_factors
 from mudd_core.interop.gguf.places import Place
 from mudd_core.interop.gguf.types import GgufType
 from mudd_core.interop.hf_rows import size_of
 from mudd_core.interop.layout import TheirTensors
+from mudd_core.interop.peft_experts import split_factors, stacks_of
 from mudd_core.interop.peft_names import tensor_of
 
 _BLOCK = re.compile(r"(?:(?:(?:model|gpt_neox)\.)?layers|(?:transformer\.)?h)\.(\d+)\.(.+)")
@@ -68,6 +70,26 @@ def adapter_tensors(
             value = _reordered(place, settings, value)
         ours = f"{_name(kind, f'{module}.weight')}.{factor}"
         found.append(GgufTensor(ours, value.shape, _type(place, value.shape, stored), partial(_same, value)))
+    return found
+
+
+def stack_tensors(
+    kind: GgufType, model: ModelConfig, weights: Mapping[str, Float32], stored: Stored
+) -> list[GgufTensor]:
+    """Return the adapters of experts: `lora_a` [E, rank, in] and `lora_b` [E, out, rank] of gate, up and down.
+
+    weights: by mudd_core's names. llama.cpp has gate and up apart, so both have a copy of the A that they share.
+    """
+    found = []
+    for stack in (one for one in stacks_of(model) if f"{one.layer}.lora_a" in weights):
+        parts = ("ffn_gate_exps", "ffn_up_exps") if stack.parts == 2 else ("ffn_down_exps",)
+        for part, pair in zip(parts, split_factors(stack, weights), strict=True):
+            place = next(one for one in kind.places.values() if one.name == part)
+            for factor, value in zip(("lora_a", "lora_b"), pair, strict=True):
+                name = f"blk.{stack.block}.{part}.weight.{factor}"
+                found.append(
+                    GgufTensor(name, value.shape, _type(place, value.shape, stored), partial(_same, value))
+                )
     return found
 
 

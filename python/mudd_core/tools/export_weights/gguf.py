@@ -27,12 +27,13 @@ from mudd_core.config import Config, ModelConfig
 from mudd_core.data.chat.templates import BUILT_IN
 from mudd_core.data.tokenizers.files import name_of
 from mudd_core.data.tokenizers.tokenizer import Tokenizer
-from mudd_core.interop.gguf.tensors import adapter_tensors, model_tensors
+from mudd_core.interop.gguf.tensors import adapter_tensors, model_tensors, stack_tensors
 from mudd_core.interop.gguf.tokenizer import Vocabulary, special_fields, vocabulary_of
 from mudd_core.interop.gguf.types import GgufType, gguf_type
 from mudd_core.interop.hf import SYSTEM
 from mudd_core.interop.hf_rows import HfModel
 from mudd_core.interop.imported import base_source
+from mudd_core.interop.peft_experts import stacks_of
 from mudd_core.interop.peft_folder import adapter_tensors as peft_tensors
 from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.tools.export_weights.adapter import plain_adapters
@@ -201,8 +202,12 @@ def _write_adapter(
     }
     with _what_llama_cpp_has():
         # llama.cpp has one alpha, so the rank must be the same everywhere.
-        theirs = peft_tensors(held.model.config, plain, has_patterns=False)
+        model = held.model.config
+        of_experts = {f"{one.layer}.lora_{factor}" for one in stacks_of(model) for factor in "ab"}
+        linear = {name: value for name, value in plain.items() if name not in of_experts}
+        theirs = peft_tensors(model, linear, has_patterns=False)
         tensors = adapter_tensors(plan.kind, plan.settings, theirs, stored)
+        tensors += stack_tensors(plan.kind, model, plain, stored)
     _write(place, fields, tensors, modelfile(place, "", [], base), beside)
     return len(tensors)
 
