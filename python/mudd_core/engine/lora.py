@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
@@ -13,6 +14,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.types import Float32
 from mudd_core.checkpoint.stored import AnyTensor, StoredTensor, float32_of, made_tensor
 from mudd_core.config import LoraConfig, ModelConfig
+from mudd_core.config.mesh_fit import UNIT
 from mudd_core.config.tune import ALL
 from mudd_core.graph.parameters import Adapters, Store
 from mudd_core.graph.recording import Recorder, running
@@ -97,6 +99,22 @@ def _require_computed(config: ModelConfig, lora: LoraConfig, names: Sequence[str
                 f"[config] lora.{field}: expected {expected}, because {min(stacks)} of lora.targets is of experts, "
                 f"got {value}; type lora.{field}={expected}, or leave the experts out of lora.targets"
             )
+
+
+def require_shards(store: Store, ranks: int) -> None:
+    """Raise UserError unless adapters of experts have whole units on each rank (contracts 25). ranks: mesh.expert."""
+    shapes = {name: store.describe(name)["shape"] for name in store.names() if is_adapter(name)}
+    sizes = {name: math.prod(shape) // ranks for name, shape in shapes.items() if len(shape) == 3}
+    wrong = next((name for name, size in sizes.items() if size % UNIT), None)
+    if wrong is None:
+        return
+    rank = store.adapters.rank
+    step = math.lcm(*(UNIT // math.gcd(UNIT, size // rank) for size in sizes.values()))
+    fitting = math.ceil(rank / step) * step
+    raise UserError(
+        f"[mesh] expert={ranks}: the experts of a rank have {sizes[wrong]:,} elements in {wrong}; expected a "
+        f"multiple of {UNIT}, which keeps the bits of one process; use lora.rank={fitting}, or mesh.expert=1"
+    )
 
 
 def trained_of(names: Sequence[str]) -> list[str]:

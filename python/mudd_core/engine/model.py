@@ -27,7 +27,7 @@ from mudd_core.engine.cut import Cut
 from mudd_core.engine.frozen import set_weight, weight_view
 from mudd_core.engine.generate import Generator, check_sampling, make_generator, ring_positions, sampler
 from mudd_core.engine.inside import InForce
-from mudd_core.engine.lora import adapters_for, trained_of
+from mudd_core.engine.lora import adapters_for, require_shards, trained_of
 from mudd_core.engine.losses import Losses
 from mudd_core.engine.model_folder import read_model, require_shapes, take_saved, write_model
 from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
@@ -130,6 +130,7 @@ class Model(Parameters, Losses, Hinted):
         for name, (begin, end) in held.items():
             self.store.hold(name, begin, end)
         if self.experts is not None:
+            require_shards(self.store, self.experts.ranks)
             self.store.deal_experts(self.experts)
         if self.cut is not None:
             self.cut.apply(self.store)

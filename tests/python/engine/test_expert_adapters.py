@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import mudd_core as mc
+from mudd_core import _core
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config, LoraConfig, MeshConfig, OptimConfig, TrainConfig, TuneConfig
 from mudd_core.engine.lora import is_adapter, merged_tensors
@@ -126,6 +127,14 @@ def test_ranks_and_micro_batches_have_the_bits_of_one(precision: str) -> None:
         assert got.losses == want.losses and got.norms == want.norms, mesh
         assert {name for name in want.state if is_adapter(name)} <= got.state.keys()
         assert all(value == want.state[name] for name, value in got.state.items()), mesh
+
+
+def test_adapters_too_small_for_the_ranks_of_their_experts_are_refused() -> None:
+    group = _core.ExpertGroup(2, 0, 2)
+    told = r"\[mesh\] expert=2: the experts of a rank have 960 elements in blocks.0.ffn.gate_up.lora_a; .* lora.rank=64"
+    with pytest.raises(UserError, match=told):
+        mc.Model(run_config().model, lora=LORA, experts=group, booked_only=True)
+    mc.Model(run_config().model, lora=dataclasses.replace(LORA, rank=64), experts=group, booked_only=True)
 
 
 def test_targets_of_experts_are_named_and_all_means_the_linear_layers() -> None:
