@@ -82,3 +82,28 @@ def test_tokens_that_rounding_does_not_route_are_compared(
     monkeypatch.setattr(export_forms, "merged_tensors", wrong)
     assert main(["export", "--workdir=run", "--to=wrong", "--merged"]) == 1
     assert "it was removed" in capsys.readouterr().err and not (given / "wrong").exists()
+
+
+def test_adapters_of_experts_are_trained_exported_and_continued(
+    given: Path, monkeypatch: pytest.MonkeyPatch, capsys: Told
+) -> None:
+    monkeypatch.chdir(given)
+    fields = ("lora.targets=q,gate_up,down", "lora.rank=4", "optim.lr=0.001", "--workdir=low")
+    assert tune(*fields) == 0
+    assert "routers stay frozen" in capsys.readouterr().out
+    assert main(["export", "--workdir=low", "--to=apart", "--adapter"]) == 0
+    assert "its logits are the run's" in capsys.readouterr().out
+    run = mc.load_run("low").model
+    layers = {name.rpartition(".")[0] for name in run.parameters if name.endswith("lora_a")}
+    assert {"blocks.0.attn.q", "blocks.0.ffn.gate_up", "blocks.0.ffn.down"} <= layers
+    assert main(["export", "--workdir=low", "--to=whole", "--merged"]) == 0
+    base, merged = mc.load("base").model, mc.load("whole").model
+    for name in base.parameters:
+        frozen = not any(part in name for part in (".q.", ".gate.", ".up.", ".down."))
+        assert np.array_equal(base.parameters[name], merged.parameters[name]) == frozen, name
+    capsys.readouterr()
+    assert tune("--adapter=apart", "--workdir=more", "lora.dropout=0") == 0
+    assert "lora.targets=q,gate_up,down" in capsys.readouterr().out
+    lora, first = mc.load_run("more").model.lora, run.lora
+    assert lora is not None and first is not None
+    assert (lora.rank, lora.alpha, lora.targets) == (first.rank, first.alpha, first.targets)
