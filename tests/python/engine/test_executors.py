@@ -280,7 +280,7 @@ def test_the_node_that_reads_a_bad_weight_is_named(parameter: str, place: str) -
     with recording(engine) as found:
         assert not engine.train_step(0, 1e-3, batch).finite
     assert engine.first_nonfinite(0) == place
-    # The words are the ones of the record of the step, which the command diff reads.
+    # The record of the step, which the command diff reads, has the same wording.
     lines = found.record(engine, 1).lines
     bad = [line for line in lines if not np.isfinite(line.samples).all()]
     first = next(line for line in bad if line.key.stage not in ("state", "data"))

@@ -1,0 +1,103 @@
+"""Needs of mc.Trainer(run, at_step=N) besides checkpoints: own code, starting weights, data, a storage."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import mudd_core as mc
+from memory_bucket import open_bucket
+from mudd_core.base.errors import FormatError, UserError
+from own_cases import plus_file
+from rank_runs import config_of
+from test_at_step import Recorded, contents, state_of
+
+
+def trained(config: mc.Config, folder: Path | str) -> Recorded:
+    """Train a run to its end; return its state after each update."""
+    recorded = Recorded()
+    with mc.Trainer(config, folder, callback=recorded) as trainer:
+        trainer.fit(progress=False)
+    return recorded
+
+
+def test_the_code_of_a_run_from_another_machine_needs_trust(
+    tmp_path: Path, tiny_text: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = config_of(tiny_text, **{"train.steps": 4, "train.save_every": 2})
+    recorded = trained(config.replace({"model": {"family": f"{plus_file(tmp_path)}:Plus"}}), tmp_path / "run")
+    file = tmp_path / "run/model_family.py"
+    file.write_text(file.read_text() + "\n# read me\n")
+    with pytest.raises(UserError, match="expected the run's copy with SHA-256"):
+        mc.Trainer(tmp_path / "run", at_step=3)
+    facts = json.loads((tmp_path / "run/run.json").read_text())
+    from mudd_core.config.own_files import sha256_of
+
+    facts["own_files"]["model.family"]["sha256"] = sha256_of(file.read_bytes())
+    (tmp_path / "run/run.json").write_text(json.dumps(facts))
+    before = contents(tmp_path / "run")
+    with pytest.raises(UserError, match="in Python trust_code=True"):
+        mc.Trainer(tmp_path / "run", at_step=3)
+    with mc.Trainer(tmp_path / "run", at_step=3, trust_code=True) as trainer:
+        assert state_of(trainer) == recorded.states[3]
+    assert contents(tmp_path / "run") == before
+
+
+def test_a_run_that_started_from_weights_needs_them_before_its_first_checkpoint(
+    tmp_path: Path, tiny_text: Path
+) -> None:
+    config = config_of(tiny_text, **{"train.steps": 4, "train.save_every": 2, "train.keep_last": 1})
+    trained(config, tmp_path / "base")
+    started = config.replace({"start.load_parameters_path": str(tmp_path / "base"), "train.seed": 3})
+    recorded = trained(started, tmp_path / "run")
+    with mc.Trainer(tmp_path / "run", at_step=3) as trainer:
+        assert state_of(trainer) == recorded.states[3]
+    shutil.rmtree(tmp_path / "base")
+    with pytest.raises(UserError, match="base"):
+        mc.Trainer(tmp_path / "run", at_step=3)
+    with mc.Trainer(tmp_path / "run", at_step=4) as trainer:
+        assert state_of(trainer) == recorded.states[4]
+
+
+def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path, tiny_text: Path) -> None:
+    recorded = trained(
+        config_of(tiny_text, **{"train.save_every": 2, "train.keep_last": 0}), tmp_path / "run"
+    )
+    for file in (tmp_path / "run/checkpoints/step-4").glob("*.safetensors"):
+        file.write_bytes(b"x")
+    before = contents(tmp_path / "run")
+    with mc.Trainer(tmp_path / "run", at_step=5) as trainer:
+        assert state_of(trainer) == recorded.states[5]
+    shutil.rmtree(tmp_path / "run/checkpoints/step-2")
+    with pytest.raises(FormatError, match="no checkpoint verifies"):
+        mc.Trainer(tmp_path / "run", at_step=5)
+    del before[str(tmp_path / "run/checkpoints/step-2")]
+    assert contents(tmp_path / "run").keys() <= before.keys()
+
+
+def test_other_data_are_refused(tmp_path: Path, tiny_text: Path) -> None:
+    text = tmp_path / "text"
+    shutil.copytree(tiny_text, text)
+    config = config_of(text, **{"data.cache_dir": str(tmp_path / "cache"), "train.steps": 4})
+    trained(config, tmp_path / "run")
+    shutil.rmtree(tmp_path / "cache")
+    (text / "00.txt").write_text("other text")
+    before = contents(tmp_path / "run")
+    with pytest.raises(UserError, match="expected the text and tokenizer of the start of this run"):
+        mc.Trainer(tmp_path / "run", at_step=4)
+    assert contents(tmp_path / "run") == before
+
+
+def test_a_run_in_a_storage_opens_at_its_newest_checkpoint(
+    tmp_path: Path, tiny_text: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_bucket(monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    recorded = trained(config_of(tiny_text, **{"train.save_every": 3}), "gs://bucket/run")
+    shutil.rmtree(tmp_path / "runs")
+    for step in (8, 2):
+        with mc.Trainer("gs://bucket/run", at_step=step) as trainer:
+            assert state_of(trainer) == recorded.states[step]
