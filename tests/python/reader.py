@@ -22,7 +22,17 @@ from page_commands import Typed
 from places import ROOT
 from reader_files import VARIABLES, write_files
 
-PARTS = ("README.md", "launch.py", "run", "pyproject.toml", "CMakeLists.txt", "configs", "docs", "examples")
+PARTS = (
+    "README.md",
+    "LICENSE",
+    "launch.py",
+    "run",
+    "pyproject.toml",
+    "CMakeLists.txt",
+    "configs",
+    "docs",
+    "examples",
+)
 BUILD = ("scripts", "cpp/cmake/python.cmake", "bench/CMakeLists.txt", "deploy")
 _SCRIPT = """{{ {command}
 }} >"$LOGS/{number}.out" 2>"$LOGS/{number}.err"
