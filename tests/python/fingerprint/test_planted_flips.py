@@ -7,7 +7,7 @@ import pytest
 
 from mudd_core.config import OptimConfig
 from mudd_core.dist import Comm
-from mudd_core.fingerprint import Key, StepRecord, first_difference
+from mudd_core.fingerprint import Key, StepRecord, first_difference, record_step
 from planted_flips import Planted, engine_of, one_of_each, planted, record
 from rank_runs import batch_of, on_ranks
 
@@ -80,17 +80,15 @@ def test_a_changed_number_of_the_step_is_named(name: str) -> None:
 
 
 def test_changed_ids_are_named_as_data_with_their_sequences() -> None:
-    from mudd_core.fingerprint import record_step
-
     engine = engine_of("gpt2")
     batch = batch_of(engine.config, 0)
     other = {name: array.copy() for name, array in batch.items()}
-    other["inputs"][[2, 5], 3] ^= 1
-    records = [record_step(engine, 0, 1e-3, one, restore=True)[0] for one in (batch, other)]
+    other["inputs"][[2, 5], 3] ^= 1  # of two micro-batches
+    records = [record_step(engine, 7, 1e-3, one, restore=True)[0] for one in (batch, other)]
     found = first_difference(*records)
     assert found is not None and found.a.key[2:] == ("data", "batch", "inputs")
-    assert found.rows == (2,)  # of the first micro-batch that differs
-    assert "sequences of the batch that differ: 2" in str(found)
+    assert found.rows == (2, 5)
+    assert str(found).endswith("sequences of the batch that differ: 2, 5")
 
 
 def test_a_recorded_step_has_the_bits_of_any_other() -> None:

@@ -70,7 +70,7 @@ def test_a_flip_in_each_op_is_named(case: Callable[[], Case]) -> None:
     for line in one_of_each(before):
         flip = Planted(line.key, int(np.prod(line.shape)) // 2)
         after = lines_on(model, batch, flip)
-        found = first_pair(Pair(a, b) for a, b in zip(before, after, strict=True))
+        found = first_pair([Pair(a, b) for a, b in zip(before, after, strict=True)])
         assert flip.flipped == 1 and found is not None and found.a.key == line.key, line.key
 
 

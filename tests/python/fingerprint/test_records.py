@@ -79,6 +79,17 @@ def test_no_digest_has_memory_that_no_op_wrote(family: str) -> None:
     assert lines[0] == lines[1]
 
 
+def test_other_micro_batches_have_no_difference_in_the_whole_step(some: StepRecord) -> None:
+    other = record(engine_of("llama_gqa", micro_batch_size=4))
+    assert first_difference(some, other) is None
+    changed = [
+        dataclasses.replace(line, digest="0" * 32) if line.key.stage == "update" else line
+        for line in other.lines
+    ]
+    found = first_difference(some, dataclasses.replace(other, lines=tuple(changed)))
+    assert found is not None and found.a.key.stage == "update"
+
+
 def test_records_that_cannot_be_compared_are_refused(some: StepRecord) -> None:
     half = record(engine_of("llama_gqa", precision="bf16"))
     with pytest.raises(UserError, match="expected records of one precision, got fp32 and bf16"):
