@@ -14,6 +14,7 @@ from mudd_core.tools.diff.evidence import Evidence, evidence
 from mudd_core.tools.diff.node import node_part, node_values
 from mudd_core.tools.diff.parts import parts_of
 from mudd_core.tools.diff.replay import Replay, replay
+from mudd_core.tools.diff.settings import CODE_OF
 from mudd_core.tools.diff.start import Start, starts
 from mudd_core.tools.diff.states import steps_of_checkpoints
 from mudd_core.tools.diff.values import values_of
@@ -65,6 +66,7 @@ def difference_of(
 def _replayed(found: Evidence, last: int, *, train: bool, trust_code: bool) -> Replay:
     """Replay step `last` from the newest equal state; if the states differ there, look for an earlier step."""
     runs = (found.base, found.other)
+    _require_one_code(found, last)
     start = starts(found, last)[0]
     if start.needs_leave and not train:
         raise _needs_leave(found, start)
@@ -75,6 +77,31 @@ def _replayed(found: Evidence, last: int, *, train: bool, trust_code: bool) -> R
     if made.before_start and start.step > 0:
         return _replayed(found, start.step, train=train, trust_code=trust_code)
     return made
+
+
+def _require_one_code(found: Evidence, last: int) -> None:
+    """Raise UserError if one name means two codes of the user, because a process can run only one of them."""
+    for setting in found.settings:
+        field = setting.name.removeprefix(CODE_OF)
+        if field == setting.name or field in {other.name for other in found.settings}:
+            continue
+        commands = [
+            shlex.join(
+                [
+                    *typed_program(),
+                    "diff",
+                    "--record",
+                    run.typed,
+                    f"--step={max(1, last - 1)}",
+                    f"--to={file}",
+                ]
+            )
+            for run, file in ((found.base, "a.jsonl"), (found.other, "b.jsonl"))
+        ]
+        raise UserError(
+            f"[diff] {field}: expected one code of this name, got two, and one process runs only one of them; record a "
+            f"step of each run, then type diff a.jsonl b.jsonl: {'; '.join(commands)}"
+        )
 
 
 def _needs_leave(found: Evidence, start: Start) -> UserError:

@@ -11,6 +11,7 @@ from mudd_core.tools.compare.compared import ComparedRun
 from mudd_core.tools.compare.settings import config_rows, data_rows, machine_rows, program_rows
 
 _BITS = (FP32_ORDER, BF16_UNIT, WIRE_HOSTS, SINCE)
+CODE_OF = "code of "  # the start of the name of a setting: the hash of the user's code of a field
 _CODE = ("version", "commit")
 _TOKENIZER = ("vocabulary", "tokenizer")
 
@@ -69,7 +70,7 @@ def _of_data(runs: Sequence[ComparedRun]) -> Iterator[Setting]:
 
 def _of_program(runs: Sequence[ComparedRun]) -> Iterator[Setting]:
     for name, one, two in program_rows(runs):
-        kind = "code" if name.startswith("code of ") else "level" if name in _BITS else "config"
+        kind = "code" if name.startswith(CODE_OF) else "level" if name in _BITS else "config"
         yield Setting(kind, name, one, two)
     # Only the bits of earlier versions depend on the instruction set level itself.
     old = any(FP32_ORDER not in run.records.facts for run in runs)

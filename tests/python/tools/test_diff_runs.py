@@ -1,0 +1,93 @@
+"""`diff` on runs of several ranks, of user code and in progress, as a user types it in a fresh process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from diff_cases import WORDS, trained
+from launched import arguments_of, launched
+from places import ROOT
+from tiny_run import TinyRun
+
+
+@pytest.fixture(scope="module")
+def folder(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with runs/base."""
+    folder = tmp_path_factory.mktemp("diff")
+    trained(folder, tiny_text, "base")
+    return folder
+
+
+def test_a_run_of_two_ranks_is_replayed_in_one_process(folder: Path, tiny_text: Path) -> None:
+    for name, word in (("ranks", "optim.beta2=0.95"), ("ranks_beta", "optim.beta2=0.9")):
+        run = TinyRun(folder / "runs" / name, tiny_text, (*WORDS, word, "--ranks=2"))
+        run.finished()
+    done = launched(folder, "diff", "runs/base", "runs/ranks")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "equal through step 12" in done.stdout
+    done = launched(folder, "diff", "runs/base", "runs/ranks_beta")
+    text = " ".join(done.stdout.split())
+    assert done.returncode == 1 and "in step 1, adamw (update): weight of embed" in text, text
+    assert "Several ranks trained B by 2; here one process does. The bits do not depend on the ranks." in text
+
+
+def test_a_run_in_progress_is_replayed_up_to_its_last_step(folder: Path, tiny_text: Path) -> None:
+    words = ("train.steps=100000", "train.save_every=100000", "optim.beta2=0.9", "train.eval_every=100000")
+    run = TinyRun(folder / "runs" / "live", tiny_text, words)
+    process = run.start()
+    try:
+        run.wait_for_step(process, 4)
+        done = launched(folder, "diff", "runs/base", "runs/live")
+        assert process.poll() is None
+    finally:
+        process.kill()
+        process.wait()
+    text = " ".join(done.stdout.split())
+    assert done.returncode == 1, done.stderr
+    assert "B is in progress: it is compared through its last complete step" in text
+    assert "in step 1, adamw (update): weight of embed" in text
+
+
+OWN = (ROOT / "examples" / "adamw.py").read_text()
+EDITED = OWN.replace("w -= lr /", "w -= 0.5 * lr /")
+
+
+def test_user_code_that_was_edited_between_two_runs_is_compared_by_records(
+    folder: Path, tiny_text: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "mine.py"
+    for name, text in (("own", OWN), ("own_edited", EDITED)):
+        file.write_text(text)
+        trained(folder, tiny_text, name, f"optim.name={file}:adamw")
+    file.unlink()  # the copies in the folders of the runs are used
+    done = launched(folder, "diff", "runs/own", "runs/own_edited")
+    assert done.returncode == 2 and "code of optim.name" in done.stdout
+    assert "[diff] optim.name: expected one code of this name, got two" in done.stderr
+    for command in done.stderr.strip().partition("b.jsonl: ")[2].split("; "):
+        assert launched(folder, *arguments_of(command)).returncode == 0
+    done = launched(folder, "diff", "a.jsonl", "b.jsonl")
+    assert done.returncode == 1 and "(update): weight of embed" in done.stdout, done.stdout + done.stderr
+
+
+def test_two_files_of_user_code_are_replayed(folder: Path, tiny_text: Path, tmp_path: Path) -> None:
+    for name, text in (("one_file", OWN), ("other_file", EDITED)):
+        file = tmp_path / f"{name}.py"
+        file.write_text(text)
+        trained(folder, tiny_text, name, f"optim.name={file}:adamw")
+        file.unlink()
+    done = launched(folder, "diff", "runs/one_file", "runs/other_file")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "in step 1, " in done.stdout and "(update): weight of embed" in " ".join(done.stdout.split())
+
+
+def test_user_code_of_another_machine_runs_only_with_trust_code(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))  # a user who has started no run
+    done = launched(folder, "diff", "runs/one_file", "runs/other_file")
+    assert done.returncode == 2 and "--trust-code" in done.stderr, done.stderr
+    assert "first step that differs" in done.stdout
+    done = launched(folder, "diff", "runs/one_file", "runs/other_file", "--trust-code")
+    assert done.returncode == 1, done.stderr
