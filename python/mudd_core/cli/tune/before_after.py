@@ -152,7 +152,9 @@ def answers_of(run: RunFolder, base: Base) -> Answers:
     end = _end_of(data, examples)
     shown = examples[:_PROMPTS]
     makers = {"before": lambda: _begun(config, run, base), "after": lambda: load_run(run.path).model}
-    answers = {name: _answers(make, data.tokenizer, shown, end) for name, make in makers.items()}
+    # the model may write other text than the template's line break after the token
+    stop = end.rstrip()
+    answers = {name: _answers(make, data.tokenizer, shown, stop) for name, make in makers.items()}
     found = []
     for number, one in enumerate(shown):
         prompt, data_text = data.tokenizer.decode(one.prompt), data.tokenizer.decode(one.answer)
