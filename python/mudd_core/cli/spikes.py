@@ -110,6 +110,7 @@ def _document(part: DocumentLoss) -> str:
     one = part.document
     name = "a document" if one.number is None else f"document {one.number:,}"
     text = "" if one.text is None else f": {beginning_of(one.text)}"
+    name += "" if part.file is None else f" ({part.file})"
     return f"{name}, loss {part.loss:.4f} over {one.targets} tokens{text}"
 
 
@@ -124,7 +125,9 @@ def _values(spikes: Sequence[Spike], shown: _Shown | None) -> JsonObject:
 
 
 def _row_values(one: RowLoss) -> JsonObject:
-    documents: list[Json] = [{**asdict(part.document), "loss": part.loss} for part in one.documents]
+    documents: list[Json] = [
+        {**asdict(part.document), "file": part.file, "loss": part.loss} for part in one.documents
+    ]
     row = one.row
     return {
         "row": row.row,

@@ -44,7 +44,7 @@ class Batcher:
                 f"[data] the corpus is too short: its {split} split has {place.count} tokens and needs {needed}"
                 f"{' (train.seq_len + 1)' if split == 'train' else ''}; use more text, or {more}"
             )
-        self._cache, self._split = cache, split
+        self.cache, self._split = cache, split
         self._batch_size = batch_size
         self.seq_len = seq_len
         self.core = _core.Batcher(
@@ -78,7 +78,7 @@ class Batcher:
 
     @functools.cached_property
     def _document_starts(self) -> Int64:
-        return self._cache.document_starts(self._split).astype(np.int64)
+        return self.cache.document_starts(self._split).astype(np.int64)
 
     def batches(self, epochs: int) -> int:
         """Return the number of whole batches in `epochs` epochs."""
@@ -89,7 +89,7 @@ class Batcher:
         try:
             return int(self.core.fill(first_sample, inputs, targets))
         except FormatError as e:
-            raise FormatError(e.file, e.offset, f"{e.reason}; {way_out(self._cache.path)}") from None
+            raise FormatError(e.file, e.offset, f"{e.reason}; {way_out(self.cache.path)}") from None
 
     def batch(self, first_sample: int, n_samples: int) -> tuple[Int32, Int32]:
         """Return new arrays (inputs, targets) of `n_samples` samples starting at `first_sample`."""

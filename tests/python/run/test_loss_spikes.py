@@ -85,6 +85,10 @@ def test_the_worst_sequences_are_the_planted_documents(
     strange = [any(0x4E00 <= ord(c) <= 0x9EFF for c in one["documents"][0]["text"]) for one in sequences]
     assert strange[0] and not any(strange[strange.index(False) :])
     (number,) = {one["documents"][0]["number"] for one, odd in zip(sequences, strange, strict=True) if odd}
+    names = {
+        Path(one["documents"][0]["file"]).name for one, odd in zip(sequences, strange, strict=True) if odd
+    }
+    assert names <= {"30b.txt", "31b.txt", "32b.txt"} and len(names) == 1
     # The number is the position among the training documents of the token cache.
     config = mc.load_run(planted.workdir).config
     cache = next(Path(config.data.cache_dir).glob("*/tokens.h5")).parent

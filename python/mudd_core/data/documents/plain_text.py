@@ -10,7 +10,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -31,6 +32,8 @@ from mudd_core.data.sources.boundaries import rule_named
 from mudd_core.data.sources.corpus import Corpus, Document, Progress, Split, scan_listing
 from mudd_core.data.sources.listing import list_files
 from mudd_core.data.tokenizers.source import find_tokenizer
+
+_MOST_READ = 1 << 32  # bytes of text that are read to name the files of some documents
 
 
 @dataclass(frozen=True)
@@ -196,6 +199,24 @@ def text_cache(settings: DataSettings, how: Preparation, access: Access) -> Toke
         PermissionError
     ) as e:  # a parent folder is not readable; other errors already name the failed operation
         raise UserError(f"[data.cache_dir] {root}: {e.strerror}") from None
+
+
+def files_of(settings: DataSettings, cache: TokenCache, numbers: Collection[int]) -> dict[int, Path]:
+    """Return the files of training documents by their numbers in a cache of plain text.
+
+    All of the text is read and hashed. The result is empty if it is gone, has changed since the cache was built, or has
+    more than 4 GiB.
+    """
+    if cache.train.text_bytes > _MOST_READ:
+        return {}
+    try:
+        listing = list_files(settings.path, local_root(settings.cache_dir))
+        corpus = scan_listing(listing, None, rule_named(settings.document))
+    except (UserError, OSError):
+        return {}
+    if corpus.hash != cache.corpus_hash:
+        return {}
+    return {number: Path(os.fsdecode(corpus.train[number].path)) for number in numbers}
 
 
 def _request(root: Path, settings: DataSettings, how: Preparation, access: Access) -> CacheRequest:

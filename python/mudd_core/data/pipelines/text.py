@@ -84,7 +84,7 @@ def prepare(config: Config, how: Preparation) -> TextData:
     """Return the sequences over text files, or over the text of records in other formats."""
     if (saved := saved_cache(local_root(config.data.cache_dir), how.fingerprint)) is not None:
         return TextData(config, saved)
-    if _reads_records(config.data, resumed=how.fingerprint is not None):
+    if reads_records(config.data, resumed=how.fingerprint is not None):
         return TextData(config, documents_of(config, how, TextData))
     if config.data.bad_records == "drop":
         raise UserError(
@@ -94,7 +94,7 @@ def prepare(config: Config, how: Preparation) -> TextData:
     return TextData(config, text_cache(config.data, how, Access.of(config)))
 
 
-def _reads_records(settings: DataConfig, *, resumed: bool) -> bool:
+def reads_records(settings: DataConfig, *, resumed: bool) -> bool:
     """Return in_records(); False for a run of an earlier version that read a folder of records and prose as text."""
     try:
         return in_records(settings)

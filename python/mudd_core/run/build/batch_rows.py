@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -70,6 +71,18 @@ def batch_rows(
         text = _text(one["inputs"][:length], tokenizer)
         found.append(BatchRow(row, first + row, _counted(one["targets"]), text, documents, source))
     return found
+
+
+def document_files(config: Config, rows: Rows | None, found: Sequence[BatchRow]) -> dict[int, Path]:
+    """Return the files of the documents of sequences by their numbers; empty unless data.path is plain text."""
+    from mudd_core.data.batcher import Batcher
+    from mudd_core.data.documents.plain_text import files_of
+    from mudd_core.data.pipelines.text import reads_records
+
+    if not isinstance(rows, Batcher) or reads_records(config.data, resumed=True):
+        return {}
+    numbers = {one.number for row in found for one in row.documents}
+    return files_of(config.data, rows.cache, [number for number in numbers if number is not None])
 
 
 def _length(row: Mapping[str, Array]) -> int:

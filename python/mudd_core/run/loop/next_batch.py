@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +12,7 @@ from mudd_core.base.errors import DataEndError, UserError
 from mudd_core.base.in_use import InUse, alone
 from mudd_core.base.types import Array, Float32
 from mudd_core.engine.evaluation import piece_size, pieces
-from mudd_core.run.build.batch_rows import BatchRow, batch_rows
+from mudd_core.run.build.batch_rows import BatchRow, batch_rows, document_files
 from mudd_core.run.loop.session import Session
 
 if TYPE_CHECKING:
@@ -53,6 +54,13 @@ class NextBatch:
         arrays, _ = self._next_batch()
         ids = {name: array for name, array in arrays.items() if name in _IDS}
         return self._run.components.model.capture(ids, names, gradients=gradients)
+
+    def document_files(self, rows: Sequence[BatchRow]) -> dict[int, Path]:
+        """Return the files of the documents of sequences by their numbers, for plain text; empty for other data.
+
+        All of the text is read.
+        """
+        return document_files(self._run.config, self._run.engine.batcher, rows)
 
     def _next_batch(self) -> tuple[Mapping[str, Array], int]:
         """Return the arrays of the next batch, and the index of its first sample."""
