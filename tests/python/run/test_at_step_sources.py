@@ -101,3 +101,27 @@ def test_a_run_in_a_storage_opens_at_its_newest_checkpoint(
     for step in (8, 2):
         with mc.Trainer("gs://bucket/run", at_step=step) as trainer:
             assert state_of(trainer) == recorded.states[step]
+
+
+def test_updates_with_other_bits_are_announced(
+    tmp_path: Path, tiny_text: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    trained(config_of(tiny_text, **{"train.steps": 2, "mesh.any_world": True}), run)
+    facts = (run / "run.json").read_text()
+    events = (run / "events.jsonl").read_text()
+    warning = "the updates here may have other bits than in the run: "
+
+    def said(step: int = 1) -> str:
+        capsys.readouterr()
+        mc.Trainer(run, at_step=step).close()
+        return capsys.readouterr().err
+
+    assert warning not in said()
+    (run / "run.json").write_text(json.dumps({**json.loads(facts), "fp32_order": 4}))
+    assert f"{warning}its fp32 sums had another order (4 lanes" in said()
+    (run / "run.json").write_text(json.dumps({**json.loads(facts), "bits_since": 2}))
+    assert f"{warning}the run had other bits up to step 2" in said() and warning not in said(2)
+    (run / "run.json").write_text(facts)
+    (run / "events.jsonl").write_text(events + '{"event": "resumed", "step": 1, "ranks": 3}\n')
+    assert f"{warning}with mesh.any_world its bits depend on its 3 ranks" in said()

@@ -17,6 +17,7 @@ from mudd_core.run.store import own_code
 from mudd_core.run.store.folder_lock import FolderLock
 from mudd_core.run.store.identity import identity
 from mudd_core.run.store.json_files import facts_of, run_id_of
+from mudd_core.run.store.metrics import events_of
 from mudd_core.run.store.mirror import Mirror
 from mudd_core.run.store.rewinds import rewinds_of
 from mudd_core.run.store.run_folder import RunFolder
@@ -72,6 +73,18 @@ class ReadStore(RunStore):
             self.bits_note = note.partition(": ")[2]
         elif isinstance(since, int) and step < since:
             self.bits_note = f"the run had other bits up to step {since}"
+        else:
+            self.bits_note = self._uneven_ranks()
+        return ""
+
+    def _uneven_ranks(self) -> str:
+        """Return a note if the run had a number of ranks on which its bits depend (mesh.any_world), else ''."""
+        assert self.config is not None
+        shards = self.config.train.shard_count()
+        for event in events_of(self.folder) if self.config.mesh.any_world else ():
+            ranks = event.get("ranks")
+            if isinstance(ranks, int) and ranks > 0 and shards % ranks:
+                return f"with mesh.any_world its bits depend on its {ranks} ranks"
         return ""
 
     def keep_files(self, files: Mapping[str, bytes]) -> None:
