@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from diff_cases import STEPS, WORDS, change_row, copied, diff, diff_json, flip_bit, trained
-from launched import launched
+from launched import arguments_of, launched
 from places import ROOT
 from tiny_run import TinyRun
 
@@ -40,6 +40,14 @@ def test_another_seed_is_named_before_the_first_step(folder: Path) -> None:
     text = diff(folder, "base", "seed", code=1)
     assert text.index("train.seed seed 0 1") < text.index("first step that differs: 1 ")
     assert "affects the training is train.seed (0 in A, 1 in B)." in text
+
+
+def test_compare_names_the_command_of_the_first_difference(folder: Path) -> None:
+    done = launched(folder, "compare", "runs/base", "runs/beta")
+    (line,) = (line for line in done.stdout.splitlines() if " diff " in line)
+    again = launched(folder, *arguments_of(line))
+    assert again.returncode == 1 and "first value that differs: in step 1, " in again.stdout
+    assert " diff " not in launched(folder, "compare", "runs/base", "runs/free").stdout
 
 
 def test_another_optimizer_value_is_named(folder: Path) -> None:
