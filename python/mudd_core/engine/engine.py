@@ -63,7 +63,7 @@ class Engine:
         self._steps: dict[tuple[str, ...], _core.TrainStep] = {self._parts: self._step}
         self._taken = self._step  # the step that was taken last
         self._observer: _core.NodeObserver | None = None  # of the steps in `observed`, and their graphs
-        self._observed: list[tuple[Planned, _core.TrainStep]] = []
+        self._observed: tuple[Planned, _core.TrainStep] | None = None
         self._reader: _core.LiveBytes | None = None  # of an asynchronous save
         self._aux_loss = self._objective = 0.0
         self._accuracy: dict[str, float] = {}
@@ -160,9 +160,13 @@ class Engine:
         if self._observer is not None:
             planned = self._graphs.plan(parts, whole_gradients=True)
             step = self._graphs.step(planned, self.groups, self._step)
+            if self._observed is not None and self._observed[0] is not planned:
+                self._observed[1].observe(None)
+                self._release_observed()
             step.observe(self._observer)
-            self._observed.append((planned, step))
+            self._observed = (planned, step)
             return step
+        self._release_observed()
         if parts != self._parts:
             self.settle()  # the weights that another step still exchanges
         if parts not in self._steps:  # a new graph over the same weights and moments
@@ -183,11 +187,15 @@ class Engine:
             yield
         finally:
             self._observer = None
-            for planned, step in self._observed:
-                step.settle()
-                step.observe(None)
-                planned.executor.release()
-            self._observed.clear()
+            if self._observed is not None:
+                self._observed[1].settle()
+                self._observed[1].observe(None)
+
+    def _release_observed(self) -> None:
+        """Return the memory of the last observed step, which another one would use again."""
+        if self._observed is not None:
+            self._observed[0].executor.release()
+            self._observed = None
 
     def settle(self) -> None:
         """Wait until all weights of the last step have arrived; all ranks call it together."""
@@ -197,6 +205,7 @@ class Engine:
     def release(self) -> None:
         """Return the memory of activations and gradients to the system; the next step allocates it again."""
         self.executor.release()
+        self._release_observed()
 
     @property
     def updates(self) -> int:
@@ -243,7 +252,7 @@ class Engine:
         given = self._given
         given_apart = ("inputs", "targets", REFERENCE, NLL)  # a graph has these inputs without being asked
         optional = self._rows.parts if given is None else [n for n in given if n not in given_apart]
-        self.executor.release()  # the caller needs only one of the two graphs, so free the other
+        self.release()  # the caller needs only one of the two graphs, so free the other
         graphs, planned = self._graphs, self._graphs.plan(tuple(optional), check_finite=True)
         found = ""
         for run in range(graphs.runs):
