@@ -41,7 +41,6 @@ NAMES = (
     "synthetic",
     "pack, stream",
     "rows, full",
-    "blocks, stream",
 )
 MORE = {
     "micro-batches": ("train.micro_batch_size=1", "train.average=ema:0.9"),
