@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from diff_cases import WORDS, trained
+from diff_cases import WORDS, diff_json, trained
 from launched import arguments_of, launched
 from places import ROOT
 from tiny_run import TinyRun
@@ -31,6 +31,26 @@ def test_a_run_of_two_ranks_is_replayed_in_one_process(folder: Path, tiny_text: 
     text = " ".join(done.stdout.split())
     assert done.returncode == 1 and "in step 1, adamw (update): weight of embed" in text, text
     assert "Several ranks trained B by 2; here one process does. The bits do not depend on the ranks." in text
+
+
+def test_ranks_on_which_the_bits_depend_are_a_setting_that_affects_the_training(
+    folder: Path, tiny_text: Path
+) -> None:
+    for name in ("any", "any_uneven"):
+        trained(
+            folder,
+            tiny_text,
+            name,
+            "mesh.any_world=true",
+            "train.seed=3" if name == "any" else "train.seed=4",
+        )
+    events = folder / "runs" / "any_uneven" / "events.jsonl"
+    events.write_text(events.read_text().replace('"event": "started"', '"event": "started", "ranks": 3'))
+    found = diff_json(folder, "any", "any_uneven", code=1)["settings"]
+    assert {one["name"]: one["affects_training"] for one in found} == {"train.seed": True, "ranks": True}
+    printed = " ".join(launched(folder, "diff", "runs/any", "runs/any_uneven").stdout.split())
+    assert "With mesh.any_world the bits of B depend on its 3 ranks, so its steps differ here." in printed
+    assert "do not depend on the ranks" not in printed
 
 
 def test_a_run_in_progress_is_replayed_up_to_its_last_step(folder: Path, tiny_text: Path) -> None:

@@ -15,6 +15,7 @@ from mudd_core.tools.compare.compared import ComparedRun
 from mudd_core.tools.diff.evidence import Evidence
 from mudd_core.tools.diff.replay import Replay
 from mudd_core.tools.diff.reproduced import OtherTensor, Reproduced
+from mudd_core.tools.diff.settings import uneven_ranks
 
 _ROWS = 5  # sequences that a sentence names
 _COMPUTED = ("forward", "recompute", "backward", "sum", "update")  # stages in which an op computes
@@ -124,11 +125,13 @@ def _other_graph(found: Replay) -> Iterator[str]:
 
 def _ranks(runs: Sequence[ComparedRun]) -> Iterator[str]:
     """Yield a sentence about runs of several ranks, which are replayed in one process."""
-    worlds = {run.letter: ranks for run in runs if (ranks := _world(run)) > 1}
+    worlds = {run.letter: ranks for run in runs if (ranks := _world(run)) > 1 and not uneven_ranks(run)}
     if worlds:
         named = " and ".join(f"{letter} by {ranks}" for letter, ranks in worlds.items())
         yield f"Several ranks trained {named}; here one process does. The bits do not depend on the ranks."
     for run in runs:
+        if ranks := uneven_ranks(run):
+            yield f"With mesh.any_world the bits of {run.letter} depend on its {ranks} ranks, so its steps differ here."
         hosts = run.records.facts.get(WIRE_HOSTS)
         if isinstance(hosts, int) and hosts > 1:
             yield (

@@ -77,10 +77,24 @@ def _of_program(runs: Sequence[ComparedRun]) -> Iterator[Setting]:
     for name, one, two in machine_rows(runs):
         if name in _CODE:
             yield Setting("code", name, one, two)
+        elif name == "ranks":
+            yield Setting("machine", name, one, two, not any(map(uneven_ranks, runs)))
         else:
             yield Setting(
                 "level" if name == "level" else "machine", name, one, two, name != "level" or not old
             )
+
+
+def uneven_ranks(run: ComparedRun) -> int:
+    """Return the ranks on which the bits of a run depend, which mesh.any_world allows; 0 if they do not."""
+    config = run.records.config
+    if not config.mesh.any_world:
+        return 0
+    ranks = (event.get("ranks") for event in run.records.events)
+    shards = config.train.shard_count()
+    return max(
+        (count for count in ranks if isinstance(count, int) and count > 0 and shards % count), default=0
+    )
 
 
 def _resumes(runs: Sequence[ComparedRun]) -> Iterator[Setting]:
