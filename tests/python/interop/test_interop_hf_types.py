@@ -37,6 +37,8 @@ MIXTURES = ("mixtral", "qwen3_moe")
 DRAWS = 12
 TYPES = ("float32", "bfloat16", "float16")
 T = 24
+# The bits of PyTorch's grouped matmul depend on the addresses of its operands.
+IMPLEMENTATIONS = {"attn_implementation": "eager", "experts_implementation": "eager"}
 
 
 def drawn(kind: str, number: int) -> dict[str, Any]:
@@ -194,7 +196,7 @@ def made(kind: str, number: int, folder: Path) -> Any:
     torch.manual_seed(number)
     stored = getattr(torch, TYPES[number % 3])
     config = getattr(transformers, f"{TITLES[kind]}Config")(**drawn(kind, number))
-    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+    model = transformers.AutoModelForCausalLM.from_config(config, **IMPLEMENTATIONS)
     with torch.no_grad():
         for name, p in model.named_parameters():
             mean = 1.0 if p.dim() == 1 and "bias" not in name else 0.0
@@ -262,9 +264,7 @@ def written_back(kind: str, ours: Any, model: Any, tokens: Any, folder: Path) ->
     for place, exported in (("same", ours), ("own", plain)):
         settings, weights = interop.export_original("hf", exported)
         write_folder(folder / place, {**settings, "dtype": "float32"}, weights, shard_bytes=1 << 20)
-        loaded = transformers.AutoModelForCausalLM.from_pretrained(
-            folder / place, attn_implementation="eager"
-        )
+        loaded = transformers.AutoModelForCausalLM.from_pretrained(folder / place, **IMPLEMENTATIONS)
         # Without imported settings, the first type with all features of the model.
         assert loaded.config.model_type == (kind if place == "same" else settings["model_type"])
         assert torch.equal(loaded.eval()(torch.tensor(tokens)).logits, want)
