@@ -45,6 +45,7 @@ def test_a_record_survives_its_file(some: StepRecord, tmp_path: Path) -> None:
         for line, kept in zip(some.lines, again.lines, strict=True)
     )
     assert first_difference(some, again) is None
+    # The file rounds the loss.
     assert again.header.step == 1 and abs(again.header.loss - some.header.loss) < 1e-6
     assert file.stat().st_size < 400 * len(some.lines)
 

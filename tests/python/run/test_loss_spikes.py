@@ -98,12 +98,13 @@ def test_the_worst_sequences_are_the_planted_documents(
     starts = opened.document_starts("train").tolist()
     ids = opened.tokens("train")[starts[number] : starts[number] + 60]
     assert 0x4E00 <= ord(opened.tokenizer.decode(ids.tolist())[0]) <= 0x9EFF
-    # The mean over all sequences is the loss of the update.
     total = sum(one["loss"] * one["targets"] for one in sequences) / sum(one["targets"] for one in sequences)
+    # The mean over all sequences is the loss of the update; NumPy adds in another order.
     assert total == pytest.approx(spikes[found["step"]]["loss"], rel=1e-5)
     for one in sequences:
         parts = one["documents"]
         assert sum(part["targets"] for part in parts) == one["targets"]
+        # The sums are in another order.
         assert sum(part["targets"] * part["loss"] for part in parts) == pytest.approx(
             one["loss"] * one["targets"], rel=1e-5
         )
@@ -166,4 +167,5 @@ def test_the_documents_of_a_sequence_cover_its_targets(planted: TinyRun) -> None
         ranked = losses_by_document(trainer)
         assert {one.row.row for one in ranked} == set(range(8))
         record = trainer.step()
+    # NumPy adds in another order.
     assert record.loss == pytest.approx(float(losses.mean()), rel=1e-5)
