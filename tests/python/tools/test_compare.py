@@ -69,6 +69,7 @@ def test_another_seed_differs_in_batches_from_the_first_step(runs: Path) -> None
     shown = []
     for command in commands:  # exactly as the page has them
         words = shlex.split(command)
+        assert any(word.startswith("--workdir=runs/") for word in words)
         done = launched(runs, *words[next(i for i, word in enumerate(words) if word == "data") :])
         assert done.returncode == 0, done.stderr
         shown.append(done.stdout)

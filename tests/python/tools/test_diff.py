@@ -94,6 +94,28 @@ def test_another_row_of_the_data_is_named(folder: Path, tmp_path: Path, tiny_tex
     assert found["first_step"] == found["logged"]["first_batch_step"] == 3
 
 
+def test_the_rows_of_a_run_are_its_own_and_the_change_is_said(
+    folder: Path, tmp_path: Path, tiny_text: Path
+) -> None:
+    text = tmp_path / "text"
+    shutil.copytree(tiny_text, text)
+    own = f"data.cache_dir={tmp_path / 'cache'}"
+    trained(folder, text, "before", own)
+    caches = list((tmp_path / "cache").iterdir())
+    own_rows = launched(folder, "data", "show", "--workdir=runs/before").stdout
+    change_row(folder, text, 1)
+    trained(folder, text, "after", f"data.cache_dir={tmp_path / 'other'}")
+    done = launched(folder, "diff", "runs/before", "runs/after")
+    said = "data.path is equal, but the text at this path changed between the starts of the runs."
+    assert said in " ".join(done.stdout.split())
+    commands = [line for line in done.stdout.splitlines() if " data show " in line]
+    shown = [launched(folder, *arguments_of(line)) for line in commands]
+    assert len(shown) == 2 and all("--workdir=runs/" in line for line in commands)
+    assert shown[1].returncode == 0, shown[1].stderr
+    assert shown[0].stdout == own_rows != shown[1].stdout and list((tmp_path / "cache").iterdir()) == caches
+    assert said not in " ".join(launched(folder, "diff", "runs/base", "runs/after").stdout.split())
+
+
 def test_a_resume_at_another_level_is_listed_but_affects_nothing(folder: Path, tiny_text: Path) -> None:
     run = TinyRun(folder / "runs" / "resumed", tiny_text, (*WORDS, "train.stop_at=4"))
     assert run.finish(MUDD_MAX_ISA="portable") == 75

@@ -11,6 +11,7 @@ import numpy as np
 from mudd_core.base.surroundings import typed_program
 from mudd_core.base.units import bytes_text, duration
 from mudd_core.run.store.metric_arrays import Metrics
+from mudd_core.run.store.saved_run import run_and_step
 from mudd_core.tools.compare import Part
 from mudd_core.tools.compare.compared import (
     COMPARED,
@@ -112,7 +113,7 @@ def _causes(base: ComparedRun, other: ComparedRun, found: FirstDifference) -> li
             f"The ids of the batches differ first at step {found.batch_step:,}: hash {hashes[0]} in {base.letter}, "
             f"{hashes[1]} in {other.letter}. Their rows:"
         )
-        notes += [_show_command(run, found.batch_step) for run in (base, other)]
+        notes += [show_command(run, found.batch_step) for run in (base, other)]
     elif found.hashed:
         notes.append(f"The ids of the batches have the same hashes up to step {last:,}.")
     elif found.step is not None:
@@ -120,9 +121,11 @@ def _causes(base: ComparedRun, other: ComparedRun, found: FirstDifference) -> li
     return notes
 
 
-def _show_command(run: ComparedRun, step: int) -> str:
-    config = str(run.records.folder.config_file)
-    return f"  {shlex.join([*typed_program(), 'data', 'show', f'--config={config}', f'--step={step}'])}"
+def show_command(run: ComparedRun, step: int) -> str:
+    """Return the line of the command that prints the sequences of a step of a run."""
+    # With --workdir the command reads the documents that the run was trained on, or says that they have changed.
+    workdir = f"--workdir={run_and_step(run.typed)[0]}"
+    return f"  {shlex.join([*typed_program(), 'data', 'show', workdir, f'--step={step}'])}"
 
 
 def speed_part(runs: Sequence[ComparedRun], letters: Sequence[str]) -> Part:

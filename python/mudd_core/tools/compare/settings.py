@@ -24,7 +24,8 @@ _FREE = " *"
 
 # Entries of run.json that always differ between runs, or repeat the config.
 _OF_EACH_RUN = ("run_id", "started", SOURCE, BOUND)
-_OF_DATA = {DATA_FACT: "token cache", SEAL_FACT: "seal of the cache", "vocab_size": "vocabulary"}
+SEAL = "seal of the cache"
+_OF_DATA = {DATA_FACT: "token cache", SEAL_FACT: SEAL, "vocab_size": "vocabulary"}
 _SHOWN = 16  # characters of a hash that are shown
 UNKNOWN = "not recorded"
 _NAMES = ("version", "commit", "cpu", "level", "threads", "ranks")

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Iterator, Sequence
 
-from mudd_core.base.surroundings import typed_program
 from mudd_core.base.types import JsonObject
 from mudd_core.fingerprint import Difference
 from mudd_core.run.records.facts import WIRE_HOSTS
 from mudd_core.tools.compare import Part
 from mudd_core.tools.compare.compared import ComparedRun
+from mudd_core.tools.compare.parts import show_command
 from mudd_core.tools.diff.evidence import Evidence
 from mudd_core.tools.diff.replay import Replay
 from mudd_core.tools.diff.reproduced import OtherTensor, Reproduced
@@ -94,8 +93,7 @@ def _data(seen: Evidence, found: Replay) -> Iterator[str]:
     if seen.logged.batch_step == found.step:  # the commands were printed above
         return
     for run in (seen.base, seen.other):
-        config = f"--config={run.records.folder.config_file}"
-        yield f"  {shlex.join([*typed_program(), 'data', 'show', config, f'--step={found.step}'])}"
+        yield show_command(run, found.step)
 
 
 def _made(found: Replay) -> str:

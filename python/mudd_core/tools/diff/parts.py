@@ -9,6 +9,7 @@ from mudd_core.run.report.page.records import is_running
 from mudd_core.tools.compare import Part, with_head
 from mudd_core.tools.compare.compared import ComparedRun
 from mudd_core.tools.compare.parts import difference_part, runs_part
+from mudd_core.tools.compare.settings import SEAL, UNKNOWN
 from mudd_core.tools.diff.evidence import Evidence
 from mudd_core.tools.diff.settings import Setting
 
@@ -20,7 +21,7 @@ _NAMED = 3  # tensors that a sentence names
 def parts_of(found: Evidence) -> list[Part]:
     """Return the parts about the runs, their settings, and the first step that differs."""
     runs = replace(runs_part((found.base, found.other)), notes=list(_in_progress(found)))
-    return [runs, settings_part(found.settings), step_part(found)]
+    return [runs, settings_part(found.settings, same_path=_same_path(found)), step_part(found)]
 
 
 def _in_progress(found: Evidence) -> Iterator[str]:
@@ -31,15 +32,30 @@ def _in_progress(found: Evidence) -> Iterator[str]:
             )
 
 
-def settings_part(settings: list[Setting]) -> Part:
-    """Return the table of settings that differ."""
+def _same_path(found: Evidence) -> bool:
+    return found.base.records.config.data.path == found.other.records.config.data.path
+
+
+def settings_part(settings: list[Setting], *, same_path: bool = False) -> Part:
+    """Return the table of settings that differ. same_path: both runs have one data.path."""
     if not settings:
         text = "Config, data, tokenizer, code, level, seeds and resumes are recorded as equal."
         return Part("settings: equal", (), [text])
     rows = [[one.name + _FREE * one.free, one.kind, one.base, one.other] for one in settings]
     notes = ["* does not affect the training"] if any(one.free for one in settings) else []
+    if same_path and _only_text(settings):
+        notes.append("data.path is equal, but the text at this path changed between the starts of the runs.")
     title = f"settings: {len(rows)} differ{'s' * (len(rows) == 1)}"
     return Part(title, with_head("setting", ("kind", *_LETTERS), rows), notes, words=True)
+
+
+def _only_text(settings: list[Setting]) -> bool:
+    """Return whether the content of the token caches differs, but no tokenizer and no field that shapes them."""
+    seals = [one for one in settings if one.name == SEAL]
+    known = any(UNKNOWN not in (one.base, one.other) for one in seals)
+    return known and not any(
+        one.kind == "tokenizer" or (one.name.startswith("data.") and not one.free) for one in settings
+    )
 
 
 def step_part(found: Evidence) -> Part:
