@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mudd_core.base.errors import UserError
+from mudd_core.run.store.run_folder import METRICS
 from mudd_core.tools.compare.compared import ComparedRun, FirstDifference, first_difference
 from mudd_core.tools.diff.settings import Setting, settings_that_differ
 from mudd_core.tools.diff.states import States, compared_states, steps_of_checkpoints
@@ -63,9 +64,10 @@ def evidence(base: ComparedRun, other: ComparedRun) -> Evidence:
     )
     if not len(found.logged.common) and found.step is None and not found.states.equal:
         has = " and ".join(f"{run.letter} {_reached(run)}" for run in (base, other))
+        notes = " ".join(found.states.notes)
+        advice = f". {notes}" if notes else "; train further, or set train.log_every=1 in both"
         raise UserError(
-            f"[diff] A and B: expected a step that both runs have logged or saved, got none: {has}; train further, or "
-            "set train.log_every=1 in both"
+            f"[diff] A and B: expected a step that both runs have logged or saved, got none: {has}{advice}"
         )
     return found
 
@@ -78,10 +80,27 @@ def _final_step(base: ComparedRun, other: ComparedRun) -> int | None:
     return steps[0] if ended and hashes[0] != hashes[1] and isinstance(steps[0], int) else None
 
 
+def losses_not_compared(found: Evidence) -> list[str]:
+    """Return a sentence for each run without a log."""
+    return [
+        f"{run.letter} has no {METRICS}: no loss was compared."
+        for run in (found.base, found.other)
+        if not _has_log(run)
+    ]
+
+
+def _has_log(run: ComparedRun) -> bool:
+    return run.updates.rows > 0 or run.records.folder.metrics_file.exists()
+
+
 def _reached(run: ComparedRun) -> str:
     """Return the logged and saved steps of a run, for a message."""
     logged = [int(step) for step in run.updates["step"]] if run.updates.rows else []
     saved = steps_of_checkpoints(run)
-    what = [f"has logged {logged[0]:,} to {logged[-1]:,}"] if logged else ["has logged nothing"]
+    what = (
+        [f"has logged {logged[0]:,} to {logged[-1]:,}"]
+        if logged
+        else ["has logged nothing" if _has_log(run) else f"has no {METRICS}"]
+    )
     what += [f"saved {', '.join(f'{step:,}' for step in saved)}"] if saved else []
     return ", ".join(what)

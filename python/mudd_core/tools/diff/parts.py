@@ -10,7 +10,7 @@ from mudd_core.tools.compare import Part, with_head
 from mudd_core.tools.compare.compared import ComparedRun
 from mudd_core.tools.compare.parts import difference_part, runs_part
 from mudd_core.tools.compare.settings import SEAL, UNKNOWN
-from mudd_core.tools.diff.evidence import Evidence
+from mudd_core.tools.diff.evidence import Evidence, losses_not_compared
 from mudd_core.tools.diff.settings import Setting
 
 _LETTERS = ("A", "B")
@@ -61,7 +61,7 @@ def _only_text(settings: list[Setting]) -> bool:
 def step_part(found: Evidence) -> Part:
     """Return the part about the first step that differs, or about the last step that is equal."""
     logged = difference_part(found.base, found.other, found.logged)
-    saved = list(_states(found))
+    saved = [*losses_not_compared(found), *_states(found)]
     if found.step is None:
         notes = [note for note in logged.notes if len(found.logged.common)]
         return Part(f"equal through step {found.through:,}", (), [*notes, *saved, *_lengths(found)])

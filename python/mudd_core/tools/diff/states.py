@@ -12,6 +12,7 @@ from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.types import Json
 from mudd_core.checkpoint.manifest import Manifest, Tensor
 from mudd_core.checkpoint.manifest_reader import read_manifest
+from mudd_core.checkpoint.steps import MANIFEST
 from mudd_core.checkpoint.stored import stored_tensors
 from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.tools.compare.compared import ComparedRun
@@ -47,11 +48,14 @@ def compared_states(base: ComparedRun, other: ComparedRun) -> States:
     different parts.
     """
     equal, notes = list[int](), list[str]()
-    for step in sorted(set(steps_of_checkpoints(base)) & set(steps_of_checkpoints(other))):
+    for step in sorted(set(saved_steps(base)) & set(saved_steps(other))):
+        if damaged := [text for run in (base, other) if (text := _damage(run, step))]:
+            notes += damaged
+            continue
         try:
             names = unequal_tensors(folder_of(base, step), folder_of(other, step))
         except (FormatError, OSError) as error:  # a run in progress may delete a checkpoint meanwhile
-            notes.append(f"The checkpoints of step {step:,} cannot be compared: {error}.")
+            notes.append(f"The checkpoints of step {step:,} cannot be compared: {_reason(error)}.")
             continue
         if names:
             return States(tuple(equal), step, tuple(names), tuple(notes))
@@ -59,13 +63,37 @@ def compared_states(base: ComparedRun, other: ComparedRun) -> States:
     return States(tuple(equal), notes=tuple(notes))
 
 
-def steps_of_checkpoints(run: ComparedRun) -> list[int]:
+def saved_steps(run: ComparedRun) -> list[int]:
     """Return the steps of the run's checkpoints, up to the step that the user named; ascending."""
     try:
         steps = Checkpoints(run.records.folder).steps()
     except UserError:
         return []
     return [step for step in steps if run.until is None or step <= run.until]
+
+
+def steps_of_checkpoints(run: ComparedRun) -> list[int]:
+    """Return the steps of the checkpoints whose manifest is whole, up to the step that the user named; ascending."""
+    return [step for step in saved_steps(run) if not _damage(run, step)]
+
+
+def _damage(run: ComparedRun, step: int) -> str:
+    """Return a sentence about a checkpoint whose manifest is missing or damaged; empty if it is whole."""
+    folder = folder_of(run, step)
+    try:
+        read_manifest(folder)
+    except FileNotFoundError:
+        why = f"{folder / MANIFEST} is missing"
+    except (FormatError, OSError) as error:
+        why = _reason(error)
+    else:
+        return ""
+    return f"The checkpoint of step {step:,} in {run.letter} is damaged and was not compared: {why}."
+
+
+def _reason(error: FormatError | OSError) -> str:
+    # The core's message has the path already; str() of an OSError would repeat it.
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def folder_of(run: ComparedRun, step: int) -> Path:
