@@ -175,6 +175,15 @@ def test_a_run_that_still_trains_is_compared_through_its_last_step(folder: Path,
             "[diff] runs/absent: expected the folder of a run, got a path that does not exist",
         ),
         (("base", "seed", "--steps=3"), "[diff] unknown option"),
+        (
+            ("runs/base/checkpoints/step-99", "seed"),
+            "[diff] runs/base/checkpoints/step-99: expected a checkpoint that exists, got step 99; the run has steps "
+            "4, 8, 12",
+        ),
+        (
+            ("runs/base/checkpoints/step-8", "runs/base/checkpoints/step-4"),
+            "expected another run than A, got runs/base/checkpoints/step-4: both are of the run runs/base",
+        ),
     ],
 )
 def test_wrong_arguments_end_with_code_2(folder: Path, words: tuple[str, ...], text: str) -> None:
@@ -200,8 +209,23 @@ def test_runs_without_a_common_step_cannot_be_compared(folder: Path) -> None:
     assert "[diff] A and B: expected a step that both runs have logged or saved, got none" in text
 
 
-def test_a_damaged_checkpoint_is_a_note(folder: Path) -> None:
+def test_a_damaged_checkpoint_is_named_with_its_run_and_its_path_once(folder: Path) -> None:
     run = copied(folder, "damaged")
-    (run / "checkpoints" / "step-8" / "manifest.json").write_text("{}")
+    manifest = run / "checkpoints" / "step-8" / "manifest.json"
+    manifest.write_text("{}")
+    said = "The checkpoint of step 8 in B is damaged and was not compared: "
+    assert said in diff(folder, "base", "damaged", code=0)
+    manifest.unlink()
     text = diff(folder, "base", "damaged", code=0)
-    assert "The checkpoints of step 8 cannot be compared" in text
+    assert f"{said}runs/damaged/checkpoints/step-8/manifest.json is missing." in text
+    assert text.count("manifest.json") == 1
+
+
+def test_without_a_log_only_checkpoints_are_compared(folder: Path) -> None:
+    run = copied(folder, "silent")
+    (run / "metrics.jsonl").unlink()
+    assert "B has no metrics.jsonl: no loss was compared." in diff(folder, "base", "silent", code=0)
+    for manifest in run.glob("checkpoints/*/manifest.json"):
+        manifest.unlink()
+    text = diff(folder, "base", "silent", code=2)
+    assert "B has no metrics.jsonl. The checkpoint of step 4 in B is damaged" in text

@@ -191,7 +191,16 @@ def test_a_record_is_compared_with_a_record_and_with_a_run(folder: Path) -> None
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (("--record=runs/base", "--step=2"), "--to is missing; type: "),
+        (
+            ("--record=runs/base", "--step=2"),
+            "launch.py diff --record runs/base --step=2 --to=base-step-2.jsonl",
+        ),
+        (
+            ("--record=runs/base", "--step=2", "--to=base.jsonl"),
+            "[diff] --to: expected a new file, got base.jsonl",
+        ),
+        (("--record=runs/base/checkpoints/step-5", "--step=2", "--to=x"), "the run has steps 4, 8, 12"),
+        (("base.jsonl", "none.jsonl"), "[diff] none.jsonl: expected a run or a record, got a path that does"),
         (("--record=runs/base", "--to=x"), "--step is missing"),
         (
             ("--record=runs/base", "--step=13", "--to=x"),

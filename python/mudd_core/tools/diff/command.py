@@ -14,22 +14,26 @@ changed or locked, so a run may still be training.
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Sequence
+from pathlib import PurePath
+from typing import NoReturn
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.paths import local
 from mudd_core.base.show.json_text import json_text
 from mudd_core.base.show.printable import visible
 from mudd_core.base.show.terminal import screen
+from mudd_core.base.surroundings import typed_program
 from mudd_core.base.types import JsonObject
 from mudd_core.config.tool_arguments import ToolArguments, whole_number
 from mudd_core.fingerprint import StepRecord
+from mudd_core.run.store.saved_run import run_and_step
 from mudd_core.tools.compare import Part
-from mudd_core.tools.compare.command import read_runs
-from mudd_core.tools.compare.compared import read_run
 from mudd_core.tools.compare.show import part_lines
 from mudd_core.tools.diff.found import difference_of
+from mudd_core.tools.diff.named import named_run, named_runs
 from mudd_core.tools.diff.records import (
     compared_records,
     is_record,
@@ -54,7 +58,7 @@ def main(words: Sequence[str]) -> int:
         raise UserError(f"[diff] RUN: expected two runs, got {len(asked.runs)}; `compare` accepts more")
     if len(asked.runs) == 2 and any(map(is_record, asked.runs)):
         return _records(asked)
-    base, other = read_runs(asked.runs, "diff")
+    base, other = named_runs(asked.runs)
     found = difference_of(base, other, train=asked.train, trust_code=asked.trust_code)
     _show(asked, found.parts(), found.values())
     if found.error is not None:
@@ -97,16 +101,28 @@ def _write_record(asked: argparse.Namespace, parser: ToolArguments) -> int:
     """Write the record of a step; return the exit code."""
     if asked.runs:
         parser.error(f"unexpected argument '{asked.runs[0]}' with --record")
-    for option in ("step", "to"):
-        if getattr(asked, option) is None:
-            parser.require(f"--{option}")
+    if asked.step is None:
+        parser.require("--step" if asked.to is not None else "--step, --to")
+    if asked.to is None:
+        _require_file(asked)
     target = local(asked.to, "[diff] --to")
+    if target.exists():
+        raise UserError(f"[diff] --to: expected a new file, got {target}, which exists; type another name")
     record = record_of(
-        read_run("A", asked.record, "diff"), asked.step, train=asked.train, trust_code=asked.trust_code
+        named_run("A", asked.record), asked.step, train=asked.train, trust_code=asked.trust_code
     )
     record.write(target)
     print(f"record  {target}  step {record.header.step:,}, {len(record.lines):,} values")
     return 0
+
+
+def _require_file(asked: argparse.Namespace) -> NoReturn:
+    """Raise UserError with the whole command; the file has the name of the run and the step."""
+    name = PurePath(run_and_step(asked.record)[0]).name or "run"
+    options = ["--record", asked.record, f"--step={asked.step}", f"--to={name}-step-{asked.step}.jsonl"]
+    rest = [f"--{name}" for name in ("train", "trust-code") if getattr(asked, name.replace("-", "_"))]
+    command = shlex.join([*typed_program(), "diff", *options, *rest])
+    raise UserError(f"[diff] --to is missing; type: {command}")
 
 
 def _records(asked: argparse.Namespace) -> int:
@@ -116,7 +132,9 @@ def _records(asked: argparse.Namespace) -> int:
     step = next(record.header.step for record in read if record is not None)
     made = [
         record
-        or record_of(read_run(letter, name, "diff"), step, train=asked.train, trust_code=asked.trust_code)
+        or record_of(
+            named_run(letter, name, or_record=True), step, train=asked.train, trust_code=asked.trust_code
+        )
         for letter, name, record in zip("AB", names, read, strict=True)
     ]
     found = compared_records(made[0], made[1])
