@@ -133,6 +133,11 @@ def changed_run(predicate: dict[str, Any]) -> None:
 EDITS = {"config": changed_config, "code": changed_code, "base": changed_base, "run": changed_run}
 
 
+def test_json_is_refused_with_the_file_that_is_json(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = verified(capsys, copy, "--json")
+    assert (code, out) == (2, "") and "provenance.json in the export is JSON; leave --json out" in err
+
+
 @pytest.mark.parametrize("section", EDITS)
 def test_an_edited_section_is_named(copy: Path, section: str, capsys: pytest.CaptureFixture[str]) -> None:
     edit(copy, EDITS[section])

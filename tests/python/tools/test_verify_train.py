@@ -53,6 +53,20 @@ def test_the_weights_are_derived_again(folder: Path, words: list[str], capsys: C
     assert out.count("\n") == 1 and "derive: step 5 of 6" in err
 
 
+def test_sigterm_removes_the_temporary_folder(folder: Path, tmp_path: Path, words: list[str]) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    command = [sys.executable, str(ROOT / "launch.py"), "verify", str(folder), *words]
+    with subprocess.Popen(
+        command, env={**os.environ, "TMPDIR": str(temporary)}, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        assert any("derive: step" in line for line in process.stderr)
+        process.terminate()
+        assert process.wait(60) == 143
+    assert not list(temporary.iterdir())
+
+
 def test_a_run_of_avx512_is_derived_at_avx2_in_another_process(
     run: TinyRun, tmp_path: Path, words: list[str]
 ) -> None:

@@ -11,11 +11,7 @@ import hashlib
 import io
 import os
 import shlex
-import signal
-import threading
-from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import SaveError, UserError, write_reason
@@ -125,23 +121,3 @@ class NewFile(io.RawIOBase):
 
     def _exists(self) -> UserError:
         return UserError(f"{self._place}: {self.path} exists already; remove it or name another file")
-
-
-@contextlib.contextmanager
-def ended_by_sigterm() -> Iterator[None]:
-    """Let SIGTERM inside the block end the program by SystemExit, so that unfinished files are removed.
-
-    Only the main thread can install handlers; in another one this does nothing.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def on_signal(number: int, _: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, on_signal)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)

@@ -22,6 +22,7 @@ import mudd_core
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.paths import local
 from mudd_core.base.show.printable import visible
+from mudd_core.base.sigterm import ended_by_sigterm
 from mudd_core.config.tool_arguments import ToolArguments
 from mudd_core.provenance.check import Findings, check_files, statement_file
 from mudd_core.provenance.given import check_base, check_data, check_tokenizer, has_data_hash
@@ -32,9 +33,15 @@ _DIFFERENT, _EQUAL = 1, 0
 _MOST_LINES = 50
 
 
+@ended_by_sigterm()
 def main(words: Sequence[str]) -> int:
     """Run the command; return the exit code."""
-    asked, rest = (parser := _parser()).read(words)
+    parser = _parser()
+    if "--json" in words:
+        parser.error(
+            "--json: verify prints text only; provenance.json in the export is JSON; leave --json out"
+        )
+    asked, rest = parser.read(words)
     if rest and not asked.train:
         parser.error(f"unexpected argument '{rest[0]}'")
     for option, value in (("--run", asked.run), ("--workdir", asked.workdir)):
