@@ -16,7 +16,7 @@ from mudd_core.config import Config
 from mudd_core.run.loop.at_step import cost_of, require_reached
 from mudd_core.run.loop.spike_rows import DocumentLoss, RowLoss, losses_by_document
 from mudd_core.run.loop.trainer import Trainer
-from mudd_core.run.report.spikes import DEVIATIONS, WINDOW, Spike, spikes_in, worst_of
+from mudd_core.run.report.spikes import DEVIATIONS, WINDOW, Spike, spikes_in, untested, worst_of
 from mudd_core.run.store.metrics import rows_of
 from mudd_core.run.store.run_folder import RunFolder
 
@@ -41,12 +41,13 @@ def print_spikes(config: Config, folder: RunFolder, asked: str, *, as_json: bool
     """
     step = _step(asked) if asked else 0
     require_reached(folder, step, "[arguments] --spikes")
-    spikes = spikes_in(rows_of(folder))
+    rows = list(rows_of(folder))
+    spikes, why = spikes_in(rows), untested(rows)
     if as_json:
-        print(json_text("spikes", _values(spikes, _shown(config, folder, spikes, step, says=False))))
+        print(json_text("spikes", _values(spikes, _shown(config, folder, spikes, step, says=False), why)))
         return
     have = f"{len(spikes):,} steps have" if len(spikes) > 1 else f"{len(spikes) or 'no'} step has"
-    print(visible(f"{config.name} in {folder}: {have} a loss {_WHAT}"), flush=True)
+    print(visible(f"{config.name} in {folder}: {why or f'{have} a loss {_WHAT}'}"), flush=True)
     table = [["step", "loss", "median", "deviations"]]
     table += [
         [f"{one.step:,}", f"{one.loss:.4f}", f"{one.median:.4f}", f"{one.deviations:.1f}"] for one in spikes
@@ -114,10 +115,10 @@ def _document(part: DocumentLoss) -> str:
     return f"{name}, loss {part.loss:.4f} over {one.targets} tokens{text}"
 
 
-def _values(spikes: Sequence[Spike], shown: _Shown | None) -> JsonObject:
-    """Return the object of --json."""
+def _values(spikes: Sequence[Spike], shown: _Shown | None, why: str) -> JsonObject:
+    """Return the object of --json. why: the reason if no step was compared."""
     listed: list[Json] = [asdict(one) for one in spikes]
-    found: JsonObject = {"spikes": listed, "step": None, "sequences": [], "reason": None}
+    found: JsonObject = {"spikes": listed, "step": None, "sequences": [], "reason": why or None}
     if shown is not None:
         rows: list[Json] = [_row_values(one) for one in shown.rows]
         found |= {"step": shown.step, "sequences": rows, "reason": shown.reason or None}

@@ -158,6 +158,23 @@ def test_a_run_whose_text_is_gone_lists_its_spikes(
         mc.Trainer(tmp_path / "run", at_step=60)
 
 
+def test_a_run_with_too_few_logged_steps_says_so(
+    planted: TinyRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(planted.workdir, tmp_path / "run")
+    file = tmp_path / "run/metrics.jsonl"
+    lines = [line for line in file.read_text().splitlines(keepends=True) if '"loss"' in line]
+    for count in (LEAST, LEAST + 1):
+        file.write_text("".join(lines[:count]))
+        assert main(["report", str(tmp_path / "run"), "--spikes"]) == 0
+        said = capsys.readouterr().out
+        few = f"no step was compared: a step needs at least {LEAST} logged steps before it, and the run has {count} in"
+        assert (few in said) == (count == LEAST) and ("no step has a loss" in said) == (count > LEAST)
+        assert main(["report", str(tmp_path / "run"), "--spikes", "--json"]) == 0
+        reason = json.loads(capsys.readouterr().out)["reason"]
+        assert reason is None if count > LEAST else few in reason
+
+
 def test_the_documents_of_a_sequence_cover_its_targets(planted: TinyRun) -> None:
     with mc.Trainer(planted.workdir, at_step=100) as trainer:
         losses, rows = trainer.token_losses(), trainer.batch_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -46,6 +47,17 @@ def spikes_of(steps: Int64 | Float64, losses: Int64 | Float64) -> list[Spike]:
         before = np.lib.stride_tricks.sliding_window_view(values[first - WINDOW : last - 1], WINDOW)
         found += _above(before, values[first:last], places[first:last])
     return found
+
+
+def untested(rows: Iterable[Row]) -> str:
+    """Return why no step in the entries of metrics.jsonl was compared; empty if at least one was."""
+    logged = sum(1 for row in rows if isinstance(loss := row.get("loss"), float) and math.isfinite(loss))
+    if logged > LEAST:
+        return ""
+    return (
+        f"no step was compared: a step needs at least {LEAST} logged steps before it, and the run has {logged} in "
+        "all; train.log_every=1 logs every step"
+    )
 
 
 def spikes_in(rows: Iterable[Row]) -> list[Spike]:
