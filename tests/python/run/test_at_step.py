@@ -235,7 +235,12 @@ def test_steps_that_cannot_be_reached_are_refused(
 
 def refusals(run: Path, config: Config) -> Iterator[tuple[Callable[[], Trainer], type[Exception], str]]:
     """Yield wrong calls, the type of their error and a part of its message."""
-    yield lambda: mc.Trainer("tiny.py", at_step=1), UserError, "expected the folder of a run as config"
+    yield lambda: mc.Trainer("tiny.py", at_step=1), UserError, "got 'tiny.py', a config; leave at_step out"
+    named, inside = f"type mc.Trainer('{run}', at_step=3)", run / "checkpoints"
+    yield lambda: mc.Trainer(inside / "step-8", at_step=3), UserError, f"a checkpoint of a run; {named}"
+    yield lambda: mc.Trainer(inside, at_step=3), UserError, f"the folder of checkpoints of a run; {named}"
+    yield lambda: mc.Trainer("nosuch", at_step=3), UserError, "got 'nosuch', which does not exist"
+    yield lambda: mc.Trainer(run.parent, at_step=3), UserError, "which has no run"
     yield lambda: mc.Trainer(config, at_step=1), TypeError, 'type mc.Trainer("runs/x", at_step=1)'
     yield lambda: mc.Trainer(run, "other", at_step=1), UserError, "leave workdir out"
     yield lambda: mc.Trainer(run, at_step=-1), UserError, "expected 0 or more, got -1"
@@ -279,3 +284,8 @@ def test_the_rest_of_a_run_trains_in_memory(tmp_path: Path, tiny_text: Path) -> 
         assert trainer.fit(progress=False).final_hash == expected
         captured = trainer.capture("blocks.0.*", gradients=False)
         assert captured["blocks.0.attn.in"].shape == (8, 64, 32)
+        with pytest.raises(
+            UserError, match=r"at most 8 updates, .* got update 9; at_step=7 opens the run before"
+        ):
+            trainer.step()
+        assert trainer.step_done == 8 and trainer.final_hash() == expected

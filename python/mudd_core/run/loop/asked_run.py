@@ -7,6 +7,7 @@ from pathlib import Path
 from mudd_core.base.errors import UserError
 from mudd_core.base.other_folders import other_folder, require_no_other
 from mudd_core.config import Config
+from mudd_core.config.config_files import is_config
 from mudd_core.config.fields import replace_path
 from mudd_core.config.suggest import nearest
 from mudd_core.engine.argument_check import run_config, second_folder
@@ -53,11 +54,21 @@ def run_at_step(path: str | Path, at_step: int, *, trust_code: bool = False) -> 
     if run.url:
         fetch_run(run)
     if not run.has_identity:
-        raise UserError(
-            f"[Trainer] at_step: expected the folder of a run as config, got '{path}'; leave at_step out for a new "
-            f"run{nearest(str(path), _runs_in(Path(path).parent))}"
-        )
+        raise _no_run(path, at_step)
     return read_only_run(_saved_config(run), run, at_step)
+
+
+def _no_run(path: str | Path, at_step: int) -> UserError:
+    """Return the error for a path that is no run; it names the run of a checkpoint, or the nearest run."""
+    text = f"[Trainer] at_step: expected the folder of a run as config, got '{path}'"
+    owner, step = RunFolder.holding(Path(path))
+    if owner.has_identity:
+        kind = "a checkpoint" if step is not None else "the folder of checkpoints"
+        return UserError(f"{text}, {kind} of a run; type mc.Trainer('{owner}', at_step={at_step})")
+    if is_config(str(path)):
+        return UserError(f"{text}, a config; leave at_step out for a new run")
+    why = "which has no run" if Path(path).exists() else "which does not exist"
+    return UserError(f"{text}, {why}{nearest(str(path), _runs_in(Path(path).parent))}")
 
 
 def _saved_config(run: RunFolder) -> Config:

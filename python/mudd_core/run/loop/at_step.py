@@ -130,6 +130,16 @@ def train_to_step(run: Session, updates: Updates) -> None:
     state.guard.follow(state.step_done)
 
 
+def require_step_of_run(run: Session) -> None:
+    """Raise UserError if a run in memory has made all updates of its config: the saved run has no further one."""
+    done, steps = run.state.step_done, run.config.train.steps
+    if isinstance(run.store, ReadStore) and done >= steps:
+        raise UserError(
+            f"[Trainer] step: expected at most {steps} updates, the train.steps of {run.store.folder}, got update "
+            f"{done + 1}; at_step={steps - 1} opens the run before its last update"
+        )
+
+
 def _say_other_bits(store: ReadStore) -> None:
     if store.bits_note:
         print(

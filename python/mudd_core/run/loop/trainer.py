@@ -28,7 +28,7 @@ from mudd_core.engine.optimizer_groups import learning_rate
 from mudd_core.run.build.assembly import assemble
 from mudd_core.run.loop import signals
 from mudd_core.run.loop.asked_run import asked_run, run_at_step
-from mudd_core.run.loop.at_step import checked_step, train_to_step
+from mudd_core.run.loop.at_step import checked_step, require_step_of_run, train_to_step
 from mudd_core.run.loop.callback import Callback
 from mudd_core.run.loop.learning_watch import LearningWatch
 from mudd_core.run.loop.lost_source import LostSource, SourceLostError
@@ -198,6 +198,7 @@ class Trainer(NextBatch, Hinted):
         a skipped update makes the run go back to a checkpoint, step_done is below the record's step.
         """
         self._require_open(trains=True)
+        require_step_of_run(self._run)
         if batch is None:
             self._run.need_text()
         with signals.interrupt_later():
