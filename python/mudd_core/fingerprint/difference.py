@@ -19,6 +19,7 @@ class Difference:
     place: such as "blocks.0.attn", or the name of a weight. op, stage, value: what computed it. count: elements that
     differ, of `size`. first_index: the index of the first one. values: both values there. ulps: the largest difference
     in units of the last place. losses: of both steps. rows: sequences of the batch that differ, if the data do.
+    only_in: "a" or "b" if only this model has such a value; values are then NaN, and ulps is infinite.
     """
 
     place: str
@@ -34,6 +35,7 @@ class Difference:
     ulps: float
     losses: tuple[float, float]
     rows: tuple[int, ...] = ()
+    only_in: str = ""
 
     @property
     def size(self) -> int:
@@ -52,10 +54,13 @@ class Difference:
         lines = [
             f"first difference: {self.title}",
             f"  type      {self.dtype} [{', '.join(map(str, self.shape))}]",
-            f"  elements  {self.count:,} of {self.size:,} differ",
-            f"  first     {self.values[0]:.9g} and {self.values[1]:.9g}{index}",
-            f"  largest   {self.ulps:,.6g} {unit} of the last place",
         ]
+        if not self.only_in:
+            lines += [
+                f"  elements  {self.count:,} of {self.size:,} differ",
+                f"  first     {self.values[0]:.9g} and {self.values[1]:.9g}{index}",
+                f"  largest   {self.ulps:,.6g} {unit} of the last place",
+            ]
         if self.rows:
             lines.append(
                 f"  batch     sequences {', '.join(map(str, self.rows[:10]))}{' ...' * (len(self.rows) > 10)}"

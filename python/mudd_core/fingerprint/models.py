@@ -12,6 +12,7 @@ from mudd_core import _core
 from mudd_core.base.errors import UserError
 from mudd_core.base.types import Array
 from mudd_core.engine.model import Model
+from mudd_core.fingerprint.alone import Alone, first_alone, model_title
 from mudd_core.fingerprint.arrays import differs_from_arrays
 from mudd_core.fingerprint.compared import Pair, first_pair
 from mudd_core.fingerprint.difference import Difference, measure
@@ -36,6 +37,7 @@ def first_difference(
     the first value that differs by more than 64 units of the last place of the coarser precision: where bf16 leaves
     fp32. The unit is taken at the scale of the values, so differences of elements near zero are small. b may also be
     arrays of another program, by names of Model.names() or of parameters. names: a table from their names to these.
+    A weight or an op that only one model has is a difference too. Raise UserError for models of two families.
     """
     if not isinstance(a, Model):
         raise TypeError(f"[diff] a: expected an mc.Model, got {type(a).__name__}")
@@ -45,15 +47,21 @@ def first_difference(
         return differs_from_arrays(a, b, batch, ulp, names)
     if not isinstance(b, Model):
         raise TypeError(f"[diff] b: expected an mc.Model or a dict of arrays, got {type(b).__name__}")
+    if a.config.family != b.config.family:
+        raise UserError(
+            f"[diff] b: expected a model of the family {a.config.family} as a, got {b.config.family}; for chosen "
+            "values, pass dict(b.capture(batch, [...])) as b and names={NAME_IN_B: NAME_IN_A}"
+        )
     if names is not None:
         raise ValueError(
             "[diff] names: expected none for two models, because their values have the same names"
         )
     one, other = _Observed(a, batch), _Observed(b, batch)
     with a.in_use, b.in_use:
-        exact = ulp == 0 and a.precision == b.precision
-        found = _first_bits(one, other) if exact else _first_far(one, other, ulp)
-    return found
+        pairs, alone = _common(one.lines(), other.lines())
+        exact = ulp == 0 and all(pair.a.dtype == pair.b.dtype for pair in pairs)
+        found = _first_bits(one, other, pairs) if exact else _first_far(one, other, pairs, ulp)
+    return alone.difference((one.loss, other.loss)) if found is None and alone is not None else found
 
 
 class _Observed:
@@ -93,42 +101,34 @@ class _Observed:
             self.loss = loss / self.model.denominator(count, self._arrays)
 
 
-def _first_bits(a: _Observed, b: _Observed) -> Difference | None:
-    pair = first_pair(_common(a.lines(), b.lines()))
+def _first_bits(a: _Observed, b: _Observed, pairs: Sequence[Pair]) -> Difference | None:
+    pair = first_pair(pairs)
     if pair is None:
         return None
     key = pair.a.key
     x, y = (model.values([key])[key] for model in (a, b))
-    return measure(pair, x, y, (a.loss, b.loss), title=_title(pair.a))
+    return measure(pair, x, y, (a.loss, b.loss), title=model_title(pair.a))
 
 
-def _first_far(a: _Observed, b: _Observed, ulp: float) -> Difference | None:
+def _first_far(a: _Observed, b: _Observed, common: Sequence[Pair], ulp: float) -> Difference | None:
     unit = "bfloat16" if "bf16" in (a.model.precision, b.model.precision) else "float32"
-    for pairs in _chunks(_common(a.lines(), b.lines())):
+    for pairs in _chunks(common):
         keys = [pair.a.key for pair in pairs]
         x, y = a.values(keys), b.values(keys)
         for pair in pairs:
             key = pair.a.key
-            found = measure(pair, x[key], y[key], (a.loss, b.loss), ulp, unit, title=_title(pair.a))
+            found = measure(pair, x[key], y[key], (a.loss, b.loss), ulp, unit, title=model_title(pair.a))
             if found.count:
                 return found
     return None
 
 
-def _title(line: Line) -> str:
-    return f"the weight {line.key.place}" if line.key.stage == "state" else line.title()
-
-
-def _common(a: Sequence[Line], b: Sequence[Line]) -> list[Pair]:
-    """Return the values that both have, in the order of the first model."""
-    others = {line.key: line for line in b}
-    both = [Pair(line, others[line.key]) for line in a if line.key in others]
-    pairs = [pair for pair in both if pair.a.shape == pair.b.shape]
-    if not any(pair.a.key.stage == "forward" for pair in pairs):
-        raise UserError(
-            "[diff] b: expected a model of the same architecture as a, got one without a common value"
-        )
-    return pairs
+def _common(a: Sequence[Line], b: Sequence[Line]) -> tuple[list[Pair], Alone | None]:
+    """Return the values that both have, up to the first one that only one model has, and this one."""
+    others = {(line.key, line.shape): line for line in b}
+    pairs = [Pair(line, others[line.key, line.shape]) for line in a if (line.key, line.shape) in others]
+    alone = first_alone(a, b)
+    return (pairs if alone is None else pairs[: alone.common]), alone
 
 
 def _chunks(pairs: Sequence[Pair]) -> Iterator[list[Pair]]:
