@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from diff_cases import STEPS, WORDS, change_row, copied, diff, diff_json, flip_bit, trained
-from launched import called, launched
+from launched import arguments_of, called, launched
 from tiny_run import TinyRun
 
 
@@ -94,6 +94,13 @@ def test_a_flipped_bit_of_a_checkpoint_is_found_in_the_file(folder: Path) -> Non
         "B was made otherwise: its checkpoint of step 8 has other values in blocks.0.attn.q.w: 1 of 1,024 elements, "
         "the first at [0, 0], by at most 1 unit of the last place." in text
     )
+    assert text.count("a callback or a program that changed weights") == text.count("cause") == 1
+    assert "a resume with another version" in text and "another level" not in text
+    lines = called(folder, "diff", "runs/base", "runs/flipped").stdout.splitlines()
+    train, compare = (line for line in lines if "-again" in line)
+    assert called(folder, *arguments_of(train)).returncode == 75
+    done = called(folder, *arguments_of(compare))
+    assert done.returncode == 0 and "equal through step 8" in done.stdout
 
 
 def test_a_run_that_continued_from_a_flipped_bit_is_named(folder: Path, tiny_text: Path) -> None:
@@ -170,6 +177,11 @@ def test_other_shapes_are_named(folder: Path, tiny_text: Path) -> None:
     assert "the weight blocks.0.ffn.gate.w has the shape [32, 128] in A and [32, 64] in B." in diff(
         folder, "base", "wide", code=1
     )
+    for name in ("base", "wide"):
+        facts = copied(folder, f"on_{name}", name) / "run.json"
+        facts.write_text(json.dumps({**json.loads(facts.read_text()), "base_sha256": name}))
+    text = diff(folder, "on_base", "on_wide", code=1)
+    assert "from other bases: base_sha256 is base in A and wide in B." in text and "has the shape" not in text
     assert "the batches have 8 sequences in A and 4 in B." in diff(folder, "base", "batch", code=1)
 
 

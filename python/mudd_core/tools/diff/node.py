@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 
 from mudd_core.base.types import JsonObject
 from mudd_core.fingerprint import Difference
+from mudd_core.run.build.base import BASE_FACT
 from mudd_core.run.records.facts import WIRE_HOSTS
 from mudd_core.tools.compare import Part
 from mudd_core.tools.compare.compared import ComparedRun
 from mudd_core.tools.compare.parts import show_command
 from mudd_core.tools.diff.evidence import Evidence
 from mudd_core.tools.diff.replay import Replay
-from mudd_core.tools.diff.reproduced import OtherTensor, Reproduced
 from mudd_core.tools.diff.settings import uneven_ranks
+from mudd_core.tools.diff.ulps_text import ulps_text
+from mudd_core.tools.diff.unexplained import notes_of_equal, title_of_equal
 
 _ROWS = 5  # sequences that a sentence names
+_HASH = 16  # characters of a hash
 _COMPUTED = ("forward", "recompute", "backward", "sum", "update")  # stages in which an op computes
 
 
@@ -25,15 +27,28 @@ def node_part(seen: Evidence, found: Replay) -> Part:
     runs = (seen.base, seen.other)
     notes = [_made(found), *_ranks(runs)]
     if found.forms:
+        if bases := _bases(runs):
+            return Part("the runs have other bases", (), [bases, *notes])
         title = f"step {found.step:,} has values of other shapes"
         return Part(title, (), [f"In step {found.step:,} {found.forms}.", *notes])
     if found.difference is None:
-        return Part(_title_of_equal(found), (), [*map(_sentence, found.reproduced), *notes])
+        return Part(title_of_equal(found), (), [*notes_of_equal(seen, found), *notes])
     title = f"first value that differs: in step {found.step:,}, {_what(found, found.difference)}"
     return Part(
         title,
         (),
         [*_other_graph(found), *_lines(seen, found, found.difference), *_data(seen, found), *notes],
+    )
+
+
+def _bases(runs: Sequence[ComparedRun]) -> str:
+    """Return a sentence if the runs train adapters of other weights; empty if they do not."""
+    one, two = (run.records.facts.get(BASE_FACT) for run in runs)
+    if not isinstance(one, str) or not isinstance(two, str) or one == two:
+        return ""
+    return (
+        f"Their frozen weights are from other bases: {BASE_FACT} is {one[:_HASH]} in A and {two[:_HASH]} in B. Runs on "
+        "one base can be compared value by value."
     )
 
 
@@ -63,11 +78,6 @@ def _lines(seen: Evidence, made: Replay, found: Difference) -> Iterator[str]:
 
 def _ops(made: Replay, found: Difference) -> str:
     return f"{found.op} in A, {made.other_op} in B" if made.other_op else found.op
-
-
-def ulps_text(ulps: float) -> str:
-    """Return a difference in units of the last place, as text."""
-    return f"{ulps:,.6g} unit{'s' * (ulps != 1)} of the last place"
 
 
 def _loss(seen: Evidence, found: Difference, step: int) -> str:
@@ -143,48 +153,6 @@ def _world(run: ComparedRun) -> int:
         event.get("ranks", 1) for event in run.records.events if event["event"] in ("started", "resumed")
     )
     return max((count for count in ranks if isinstance(count, int)), default=1)
-
-
-def _title_of_equal(found: Replay) -> str:
-    through = f"steps {found.start.step + 1:,} to {found.step:,} are equal here"
-    other = [one.letter for one in found.reproduced if not one.equal]
-    if not other:
-        return f"{through}, and both runs recorded these values"
-    if len(other) == len(found.reproduced):
-        return f"{through}, but neither run recorded these values"
-    return f"{through}, and {other[0]} recorded others"
-
-
-def _sentence(found: Reproduced) -> str:
-    """Return what the own records of a run say about the values that were made here."""
-    if found.equal:
-        return (
-            f"This machine and version reproduce {found.letter}: loss and gradient norm of {found.steps:,} logged steps"
-            " have the same bits."
-        )
-    what = list(_others(found))
-    return (
-        f"{found.letter} was made otherwise: {'; '.join(what)}. Other code, another level, a changed file or a fault "
-        "of its machine did this."
-    )
-
-
-def _others(found: Reproduced) -> Iterator[str]:
-    if found.logged is not None:
-        yield f"its log has other values from step {found.logged:,}"
-    if (other := found.saved) is not None:
-        yield _tensor(other)
-    elif found.final:
-        yield "its final hash is another one"
-
-
-def _tensor(other: OtherTensor) -> str:
-    index = f", the first at [{', '.join(map(str, other.first_index))}]" if other.first_index else ""
-    size = "" if math.isnan(other.ulps) else f", by at most {ulps_text(other.ulps)}"
-    return (
-        f"its checkpoint of step {other.step:,} has other values in {other.name}: {other.count:,} of {other.size:,} "
-        f"elements{index}{size}"
-    )
 
 
 def node_values(found: Replay) -> JsonObject:

@@ -83,7 +83,12 @@ def _states(found: Evidence) -> Iterator[str]:
     if states.step is not None:
         more = len(states.names) - _NAMED
         names = ", ".join(states.names[:_NAMED]) + (f" and {more:,} more" if more > 0 else "")
-        yield f"The checkpoints of step {states.step:,} differ in {names}."
+        same = (
+            f"; {states.same:,} other tensor{'s are' if states.same != 1 else ' is'} equal"
+            if states.same
+            else ""
+        )
+        yield f"The checkpoints of step {states.step:,} differ in {names}{same}."
     if found.final_step is not None and states.step is None:
         yield f"The final hashes after step {found.final_step:,} differ."
 
@@ -113,7 +118,4 @@ def _likely(found: Evidence) -> Iterator[str]:
     if len(names) == 1:
         yield f"The only recorded setting that differs and affects the training is {names[0]}."
     elif not names:
-        yield (
-            "No recorded setting that affects the training differs: the cause is a changed file, other code with the "
-            "same version, or a fault of a machine."
-        )
+        yield "No recorded setting that affects the training differs."

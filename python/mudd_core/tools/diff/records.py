@@ -15,9 +15,9 @@ from mudd_core.run.records.facts import data_fingerprint
 from mudd_core.tools.compare import Part, with_head
 from mudd_core.tools.compare.compared import ComparedRun
 from mudd_core.tools.diff.forms import other_forms, other_rows
-from mudd_core.tools.diff.node import ulps_text
 from mudd_core.tools.diff.replay import made_step, standing
 from mudd_core.tools.diff.start import require_step
+from mudd_core.tools.diff.ulps_text import ulps_text
 
 _SHOWN = 16  # characters of a hash
 # Members of a header that can be the cause, with their names for users.

@@ -26,14 +26,15 @@ _COUNTERS = ("step", "skipped_steps", "skips_in_row", "rewinds", "spike_losses",
 class States:
     """The common checkpoints of two runs. equal: steps with equal states, up to the first one that differs.
 
-    step: the first step with other states; None if there is none. names: its tensors and counters that differ. notes:
-    sentences about checkpoints that cannot be read.
+    step: the first step with other states; None if there is none. names: its tensors and counters that differ. same:
+    the number of its tensors that are equal. notes: sentences about checkpoints that cannot be read.
     """
 
     equal: tuple[int, ...] = ()
     step: int | None = None
     names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    same: int = 0
 
     @property
     def newest_equal(self) -> int | None:
@@ -58,7 +59,8 @@ def compared_states(base: ComparedRun, other: ComparedRun) -> States:
             notes.append(f"The checkpoints of step {step:,} cannot be compared: {_reason(error)}.")
             continue
         if names:
-            return States(tuple(equal), step, tuple(names), tuple(notes))
+            tensors = read_manifest(folder_of(base, step)).tensors.keys()
+            return States(tuple(equal), step, tuple(names), tuple(notes), len(tensors - set(names)))
         equal.append(step)
     return States(tuple(equal), notes=tuple(notes))
 
