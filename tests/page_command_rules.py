@@ -105,7 +105,7 @@ ELSEWHERE = (
     ),
     Rule(r"py-spy |gdb ", "debugger"),
     Rule(
-        r"helm |black |python (train|sample)\.py |"
+        r"helm |black |ssh-keygen |python (train|sample)\.py |"
         r"docker/tpu|pip install -r requirements|tensorboard |python run_clm|huggingface-cli|hf download|ollama ",
         "theirs",
     ),

@@ -5,11 +5,9 @@ from __future__ import annotations
 import contextlib
 import shlex
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mudd_core.base.show.printable import printable
-from mudd_core.base.storage import is_url
 from mudd_core.base.surroundings import typed_program
 from mudd_core.base.units import duration
 from mudd_core.cli.request import Request
@@ -84,7 +82,7 @@ def ending(
     """
     from mudd_core.run.store.checkpoints import Checkpoints
 
-    named = [*run_argument(_as_typed(folder, request)), *([TRUST] if TRUST in request.options else [])]
+    named = [*run_argument(folder), *([TRUST] if TRUST in request.options else [])]
     if request.source is not None and request.source.registers:  # a reader or a scheme of the config file
         named.append(f"--config={request.options['--config']}")
     prompted = ["--prompt", prompt] if prompt else []
@@ -105,15 +103,9 @@ def ending(
     )
 
 
-def _as_typed(folder: RunFolder, request: Request) -> RunFolder:
-    """Return the folder with the path that the user typed, if it is a path of this folder."""
-    typed = request.typed_workdir
-    return RunFolder(Path(typed)) if not is_url(typed) and Path(typed).absolute() == folder.path else folder
-
-
 def run_argument(folder: RunFolder) -> list[str]:
     """Return the argument that names a run for a command that reads it."""
-    path = str(folder)
+    path = folder.typed or str(folder)
     return [f"--workdir={path}" if path.startswith("-") or "=" in path else path]
 
 

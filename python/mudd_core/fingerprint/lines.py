@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 # The stages of a step, in order (cpp/mudd/graph/node_observer.h).
 STAGES = ("state", "data", "forward", "recompute", "backward", "sum", "step", "update")
+COMPUTED = ("forward", "recompute", "backward", "sum", "update")  # stages in which an op computes
 WHOLE_STEP = ("state", "step", "update")  # stages that do not depend on the split into micro-batches
 FORMAT = 1  # of records
 DTYPES = ("float32", "bfloat16", "float16", "float64", "int32", "uint8")

@@ -13,6 +13,7 @@ from mudd_core.checkpoint import final_hash, is_weight, whole_parts
 from mudd_core.checkpoint.manifest_reader import read_manifest
 from mudd_core.checkpoint.stored import StoredTensor, stored_tensors
 from mudd_core.config import Config, config_hash
+from mudd_core.config.arguments import argument
 from mudd_core.config.fields import Scalar, walk
 from mudd_core.interop.imported import base_source
 from mudd_core.provenance.data_facts import DataFacts
@@ -192,8 +193,8 @@ def _starts(run: RunFolder, step: int) -> Iterator[JsonObject]:
 
 def _argument(word: str) -> str:
     """Return an argument with the last part of an absolute path only."""
-    name, sign, value = word.partition("=")
-    return f"{name}{sign}{_last(value)}" if sign else _last(word)
+    typed = argument(word)
+    return _last(word) if typed.value is None else f"{typed.option}={_last(typed.value)}"
 
 
 def _on_any_machine(value: Scalar) -> Scalar:

@@ -46,7 +46,7 @@ def test_the_commands_name_the_run_as_the_user_typed_it(
     (tmp_path / "runs" / "one" / "checkpoints" / "step-3").mkdir(parents=True)
     summary = Summary("tiny", 3, 3, 3, 2.5, 2.4, 1.61, 0, 92.0, "ab12")
     typed = request_of(argv.parse(["--config=tiny.py", "--workdir=runs/one"]))
-    folder = RunFolder(tmp_path / "runs" / "one")
+    folder = typed.folder.absolute()
     start = " ".join(typed_program())
     assert ending.ending(summary, folder, typed, "a").splitlines()[1:] == [
         f"  {start} sample runs/one --prompt a",

@@ -21,6 +21,7 @@ BEFORE = {
     "docs/running/weights.md": "python launch.py --config=tokenformer/124m --workdir=runs/tokenformer-124m "
     "data.tokenizer=bytes model.d_model=16 model.n_layer=1 model.n_head=2 train.steps=2 train.seq_len=32 "
     "eval.max_batches=1",
+    "launch.py verify --help": "python launch.py export runs/tiny --to=exported --force",
     "launch.py compare --help": "python launch.py --config=tiny.py train.steps=2 train.log_every=1 train.seed=2 "
     "eval.max_batches=1 --workdir=runs/three",
 }

@@ -164,7 +164,7 @@ def test_bad_numbers_of_one_rank_for_ever_end_all_and_name_it(
         return ""
 
     said = on_ranks(work, 2, node_size)
-    assert all(re.search(r"embedding \(forward\), output 0 .* on rank 1 \(", text) for text in said), said
+    assert all(re.search(r"embedding \(forward\): output 0, .* on rank 1 \(", text) for text in said), said
 
 
 @pytest.mark.parametrize(

@@ -39,14 +39,15 @@ _ARGUMENT = "[arguments] --workdir"
 class RunFolder:
     """The work directory of a run. url: the URL that it is a copy of, without a final slash; otherwise empty.
 
-    trusted: the caller allows code in the folder to run (--trust-code, trust_code=True). read_only: nothing in the
-    folder may change.
+    typed: the path as the user typed it, for commands to type; otherwise empty. trusted: the caller allows code in the
+    folder to run (--trust-code, trust_code=True). read_only: nothing in the folder may change.
     """
 
     path: Path
     url: str = field(default="", compare=False)
     trusted: bool = field(default=False, compare=False)
     read_only: bool = field(default=False, compare=False)
+    typed: str = field(default="", compare=False)
 
     @classmethod
     def named(
@@ -60,12 +61,12 @@ class RunFolder:
         name = mapped(name, mounts)
         if is_url(name):
             return cls(mirror_folder(name), name.rstrip("/"), trusted)
-        return cls(local(name, argument), trusted=trusted)
+        return cls(local(name, argument), trusted=trusted, typed=name)
 
     @classmethod
     def of_config(cls, name: str) -> RunFolder:
         """Return the default folder of a run: runs/<name of its config>."""
-        return cls(local(Path("runs") / name, _ARGUMENT))
+        return cls(local(Path("runs") / name, _ARGUMENT), typed=str(Path("runs") / name))
 
     @classmethod
     def holding(cls, path: Path) -> tuple[RunFolder, int | None]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from mudd_core.base.types import JsonObject
 from mudd_core.fingerprint import Difference
+from mudd_core.fingerprint.lines import COMPUTED
 from mudd_core.run.build.base import BASE_FACT
 from mudd_core.run.records.facts import WIRE_HOSTS
 from mudd_core.tools.compare import Part
@@ -19,7 +20,6 @@ from mudd_core.tools.diff.unexplained import notes_of_equal, title_of_equal
 
 _ROWS = 5  # sequences that a sentence names
 _HASH = 16  # characters of a hash
-_COMPUTED = ("forward", "recompute", "backward", "sum", "update")  # stages in which an op computes
 
 
 def node_part(seen: Evidence, found: Replay) -> Part:
@@ -63,9 +63,9 @@ def _what(found: Replay, node: Difference) -> str:
 def _lines(seen: Evidence, made: Replay, found: Difference) -> Iterator[str]:
     index = f" at [{', '.join(map(str, found.first_index))}]" if found.first_index else ""
     for label, text in (
-        ("op", _ops(made, found) if found.stage in _COMPUTED else ""),
+        ("op", _ops(made, found) if found.stage in COMPUTED else ""),
         ("place", found.place or "the whole step"),
-        ("pass", found.stage if found.stage in _COMPUTED else ""),
+        ("pass", found.stage if found.stage in COMPUTED else ""),
         ("type", f"{found.dtype} [{', '.join(map(str, found.shape))}]"),
         ("elements", f"{found.count:,} of {found.size:,} differ"),
         ("first", f"{found.values[0]:.9g} in A, {found.values[1]:.9g} in B{index}"),
@@ -119,7 +119,7 @@ def _made(found: Replay) -> str:
         return text
     if any(found.alone):
         return f"{text} All earlier values that both have are equal."
-    inputs = ", so the inputs of its op are equal" if found.difference.stage in _COMPUTED else ""
+    inputs = ", so the inputs of its op are equal" if found.difference.stage in COMPUTED else ""
     return f"{text} All values before this one are equal{inputs}."
 
 

@@ -1,8 +1,8 @@
 """Compare an exported folder with its provenance.json, and data and tokenizer with it if you name them.
 
     python3 launch.py verify exported
-    python3 launch.py verify exported --data=corpus
-    python3 launch.py verify exported --data=corpus --train
+    python3 launch.py verify exported --data=PATH
+    python3 launch.py verify exported --data=PATH --train
 
 The statement contains hashes, and anyone can write one: check a signature with another program first. With --train, the
 weights are derived again on this machine by the same version. Exit codes: 0 equal, 1 different, 2 cannot be compared.
