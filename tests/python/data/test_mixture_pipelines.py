@@ -52,7 +52,7 @@ def _features(folder: Path) -> list[str]:
 
 def _megatron(folder: Path) -> list[str]:
     for name in WORDS:
-        write_indexed(folder / name / "x", lists(30, 5, 20))
+        write_indexed(folder / name / "x", lists(24, 5, 20))
         write_indexed(folder / name / "held", lists(9, 5, 20))
     words = [f"data.sources.{name}.path={folder / name / 'x'}" for name in WORDS]
     words += [f"data.sources.{name}.eval_path={folder / name / 'held'}" for name in WORDS]

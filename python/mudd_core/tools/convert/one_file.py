@@ -17,12 +17,12 @@ import numpy as np
 
 from mudd_core.base.errors import UserError, in_one_line
 from mudd_core.base.packages import needed
-from mudd_core.base.sigterm import ended_by_sigterm
 from mudd_core.data.formats.bounded import LONGEST_RECORD
 from mudd_core.data.progress import UNKNOWN, ConsoleProgress
 from mudd_core.tools.convert.columns import Cell, Column, NoColumnError, Row
 from mudd_core.tools.convert.new_file import NewFile
 from mudd_core.tools.convert.sources import IDS, Source
+from mudd_core.tools.sigterm import ended_by_sigterm
 
 if TYPE_CHECKING:
     import pyarrow

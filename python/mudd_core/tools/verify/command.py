@@ -22,12 +22,12 @@ import mudd_core
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.paths import local
 from mudd_core.base.show.printable import visible
-from mudd_core.base.sigterm import ended_by_sigterm
 from mudd_core.config.tool_arguments import ToolArguments
 from mudd_core.provenance.check import Findings, check_files, statement_file
 from mudd_core.provenance.given import check_base, check_data, check_tokenizer, has_data_hash
 from mudd_core.provenance.statement import Statement, read_statement
 from mudd_core.run.store.run_folder import RunFolder
+from mudd_core.tools.sigterm import ended_by_sigterm
 
 _DIFFERENT, _EQUAL = 1, 0
 _MOST_LINES = 50
