@@ -14,21 +14,6 @@ from diff_cases import STEPS, WORDS, change_row, copied, diff, diff_json, flip_b
 from launched import arguments_of, called, launched
 from tiny_run import TinyRun
 
-
-@pytest.fixture(scope="module")
-def folder(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with runs/base, which has checkpoints of steps 4, 8 and 12."""
-    folder = tmp_path_factory.mktemp("diff")
-    trained(folder, tiny_text, "base")
-    return folder
-
-
-def node_of(folder: Path, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the replay and the node of runs/base and another run."""
-    made = diff_json(folder, "base", name, code=1)["replay"]
-    return made, made["node"]
-
-
 PLANTED = {
     "seed": ("train.seed=1", (1, "weight", "state", "weight")),
     "beta": ("optim.beta2=0.9", (1, "adamw", "update", "weight")),
@@ -42,10 +27,35 @@ PLANTED = {
 }
 
 
+@pytest.fixture(scope="module")
+def folder(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with runs/base, which has checkpoints of steps 4, 8 and 12, and a run for each planted field."""
+    folder = tmp_path_factory.mktemp("diff")
+    trained(folder, tiny_text, "base")
+    for name, (word, _) in PLANTED.items():
+        trained(folder, tiny_text, name, word)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def records(folder: Path) -> Path:
+    """Return the folder with base.jsonl and beta.jsonl, records of step 2."""
+    for name in ("base", "beta"):
+        done = launched(folder, "diff", "--record", f"runs/{name}", "--step=2", f"--to={name}.jsonl")
+        assert (done.returncode, done.stderr) == (0, ""), done.stderr
+        assert "record" in done.stdout and "step 2, " in done.stdout
+    return folder
+
+
+def node_of(folder: Path, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the replay and the node of runs/base and another run."""
+    made = diff_json(folder, "base", name, code=1)["replay"]
+    return made, made["node"]
+
+
 @pytest.mark.parametrize("name", PLANTED)
-def test_the_first_value_is_that_of_the_field(name: str, folder: Path, tiny_text: Path) -> None:
-    word, (step, op, stage, value) = PLANTED[name]
-    trained(folder, tiny_text, name, word)
+def test_the_first_value_is_that_of_the_field(name: str, folder: Path) -> None:
+    _, (step, op, stage, value) = PLANTED[name]
     made, node = node_of(folder, name)
     found = (made["step"], node["op"], node["stage"], node["value"])
     assert found == (step, op, stage, value)
@@ -185,11 +195,8 @@ def test_other_shapes_are_named(folder: Path, tiny_text: Path) -> None:
     assert "the batches have 8 sequences in A and 4 in B." in diff(folder, "base", "batch", code=1)
 
 
-def test_a_record_is_compared_with_a_record_and_with_a_run(folder: Path) -> None:
-    for name in ("base", "beta"):
-        done = launched(folder, "diff", "--record", f"runs/{name}", "--step=2", f"--to={name}.jsonl")
-        assert (done.returncode, done.stderr) == (0, ""), done.stderr
-        assert done.stdout.startswith(f"record  {folder / name}.jsonl  step 2, ") or "record" in done.stdout
+def test_a_record_is_compared_with_a_record_and_with_a_run(records: Path) -> None:
+    folder = records
     assert (folder / "base.jsonl").stat().st_size < 100_000
     done = launched(folder, "diff", "runs/base", "base.jsonl")
     assert done.returncode == 0 and "equal at step 2\n  All " in done.stdout
@@ -226,7 +233,8 @@ def test_a_record_is_compared_with_a_record_and_with_a_run(folder: Path) -> None
         (("base.jsonl", "third.jsonl"), "[diff] B: expected a record of the step 2 as A, got 3"),
     ],
 )
-def test_wrong_records_end_with_code_2(folder: Path, words: tuple[str, ...], text: str) -> None:
+def test_wrong_records_end_with_code_2(records: Path, words: tuple[str, ...], text: str) -> None:
+    folder = records
     first, *rest = (folder / "base.jsonl").read_text().splitlines()
     (folder / "later.jsonl").write_text("\n".join([json.dumps({**json.loads(first), "format": 99}), *rest]))
     (folder / "third.jsonl").write_text("\n".join([json.dumps({**json.loads(first), "step": 3}), *rest]))
