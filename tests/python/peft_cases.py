@@ -12,7 +12,9 @@ import torch
 import mudd_core as mc
 from hf_models import V, make, transformers
 from mudd_core.config import Config, OptimConfig, TrainConfig, TuneConfig
+from mudd_core.engine.engine import Engine
 from mudd_core.interop.peft_folder import read_adapter
+from rank_runs import batch_of
 from reference import bounds
 
 peft = pytest.importorskip("peft")
@@ -82,3 +84,30 @@ def run_config(model: mc.Model) -> Config:
         tune=TuneConfig(method="lora"),
         lora=model.lora,
     )
+
+
+def loss_of(model: Any, batch: dict[str, Array]) -> Any:
+    found = model(torch.tensor(batch["inputs"])).logits
+    targets = torch.tensor(batch["targets"]).reshape(-1).long()
+    return torch.nn.functional.cross_entropy(found.reshape(-1, V), targets, ignore_index=-1)
+
+
+def updated(model: Any, ours: mc.Model, count: int) -> dict[str, Any]:
+    """Update PEFT's model and ours with the same batches, and check the losses; return PEFT's adapters by name."""
+    config = run_config(ours)
+    engine, weights = Engine(config, ours), parameters_of(model)
+    optim = config.optim
+    adamw = torch.optim.AdamW(
+        weights.values(), lr=optim.lr, betas=(optim.beta1, optim.beta2), weight_decay=optim.weight_decay
+    )
+    for step in range(count):
+        batch = batch_of(config, step)
+        loss = engine.train_step(step, optim.lr, batch).loss
+        adamw.zero_grad()
+        want = loss_of(model, batch)
+        want.backward()
+        torch.nn.utils.clip_grad_norm_(weights.values(), optim.clip)
+        adamw.step()
+        # PyTorch computes in float32 too, with its sums in another order.
+        assert abs(loss - want.item()) <= 1e-4, step
+    return weights

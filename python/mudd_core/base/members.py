@@ -8,11 +8,11 @@ import math
 import typing
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from mudd_core.base.errors import FormatError
 from mudd_core.base.regular_files import read_bytes
-from mudd_core.base.types import Json
+from mudd_core.base.types import Json, JsonObject
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -29,6 +29,23 @@ def object_in(file: Path) -> dict[str, Json]:
     except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def strict_json(data: str | bytes) -> Json:
+    """Parse JSON; raise ValueError for a repeated key, NaN or infinity, and RecursionError for a deep nesting."""
+    found: Json = json.loads(data, object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
+    return found
+
+
+def _no_duplicates(pairs: list[tuple[str, Json]]) -> JsonObject:
+    out = dict(pairs)
+    if len(out) != len(pairs):
+        raise ValueError("a key appears twice")
+    return out
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def build(cls: type[D], raw: Mapping[str, Json], file: Path, what: str = "") -> D:

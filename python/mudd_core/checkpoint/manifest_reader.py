@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import NoReturn, TypeVar
 
 from mudd_core import _core
 from mudd_core.base.errors import FormatError, UserError
+from mudd_core.base.members import strict_json
 from mudd_core.base.types import Json, JsonObject
 from mudd_core.checkpoint.manifest import (
     BLOCK_BYTES,
@@ -53,21 +53,10 @@ def decode(data: bytes, path: str) -> Manifest:
     if found != stored:
         raise FormatError(path, 0, f"the manifest's CRC-32C is {found:08x}, but it says {stored:08x}")
     try:
-        body = json.loads(data, object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
+        body = strict_json(data)
     except (ValueError, RecursionError) as error:
         raise FormatError(path, 0, f"the manifest is not JSON: {error}") from None
     return _Decoder(path).manifest(body)
-
-
-def _no_duplicates(pairs: list[tuple[str, Json]]) -> JsonObject:
-    out = dict(pairs)
-    if len(out) != len(pairs):
-        raise ValueError("a key appears twice")
-    return out
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON number")
 
 
 class _Decoder:

@@ -15,7 +15,6 @@ from mudd_core.base.regular_files import open_regular, read_bytes
 from mudd_core.provenance.statement import NAME, Statement
 
 _CARD = "README.md"
-_BLOCK = 1 << 20
 _MOST_CARD = 1 << 20
 _MOST_SEEN = 20_000  # files of a folder
 _QUOTE = re.compile(rb"`" + re.escape(NAME.encode()) + rb"` \(SHA-256 ([0-9a-f]{64})\)")
@@ -90,11 +89,8 @@ def _hash_inside(folder: Path, name: str) -> str:
         place = place / part
         if place.is_symlink():
             raise OSError(errno.ELOOP, "expected a folder, got a link; copy the files (cp -rL)")
-    digest = hashlib.sha256()
     with os.fdopen(open_regular(folder / name, links=False), "rb") as file:
-        while block := file.read(_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _strangers(statement: Statement) -> Iterator[str]:

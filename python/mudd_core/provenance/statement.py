@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import NoReturn, TypeVar
 
 from mudd_core.base.errors import UserError
+from mudd_core.base.members import strict_json
 from mudd_core.base.regular_files import open_binary
 from mudd_core.base.types import Json, JsonObject
 
@@ -100,7 +101,7 @@ def read_statement(file: Path) -> Statement:
     if len(data) > MAX_BYTES:
         _refuse(file, f"expected at most {MAX_BYTES:,} bytes, got more")
     try:
-        raw = json.loads(data.decode("utf-8"), object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
+        raw = strict_json(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         _refuse(file, f"not JSON ({error or 'nested too deeply'})")
     if _depth(raw) > _MAX_DEPTH:
@@ -178,17 +179,6 @@ def _depth(value: Json) -> int:
         inner = one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
         waiting += [(child, level + 1) for child in inner]
     return deepest
-
-
-def _no_duplicates(pairs: list[tuple[str, Json]]) -> JsonObject:
-    out = dict(pairs)
-    if len(out) != len(pairs):
-        raise ValueError("a key appears twice")
-    return out
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON number")
 
 
 def _shown(value: Json) -> str:

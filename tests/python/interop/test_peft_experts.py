@@ -11,11 +11,9 @@ import pytest
 import torch
 
 import mudd_core as mc
-from hf_models import V
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.cli import main
 from mudd_core.config import LoraConfig
-from mudd_core.engine.engine import Engine
 from mudd_core.engine.lora import is_adapter, merged_tensors
 from mudd_core.interop.peft_folder import SETTINGS, TENSORS, adapter_tensors, read_adapter
 from mudd_core.tools.export_weights.adapter import write_adapter
@@ -26,6 +24,7 @@ from peft_cases import (
     Array,
     from_peft,
     logits,
+    loss_of,
     near,
     parameters_of,
     peft,
@@ -33,6 +32,7 @@ from peft_cases import (
     run_config,
     safetensors,
     theirs,
+    updated,
 )
 from rank_runs import batch_of
 from reference import bounds
@@ -52,12 +52,6 @@ LISTS: dict[str, tuple[list[str], list[str], str]] = {
     "down": ([], [DOWN], "down"),
     "gate_up of a layer": (["o_proj"], [f"model.layers.1.{GATE_UP}"], "o,blocks.1.ffn.gate_up"),
 }
-
-
-def loss_of(model: Any, batch: dict[str, Array]) -> Any:
-    found = model(torch.tensor(batch["inputs"])).logits
-    targets = torch.tensor(batch["targets"]).reshape(-1).long()
-    return torch.nn.functional.cross_entropy(found.reshape(-1, V), targets, ignore_index=-1)
 
 
 def adapters_of(model: mc.Model) -> dict[str, Array]:
@@ -95,22 +89,7 @@ def test_folders_of_peft_are_read_with_its_gradients_and_written_back(
 def test_ten_updates_are_those_of_peft(name: str, tmp_path: Path) -> None:
     model = from_peft(name, tmp_path, target_modules=["q_proj"], target_parameters=[GATE_UP, DOWN])
     ours = read(tmp_path)
-    config = run_config(ours)
-    engine, weights = Engine(config, ours), parameters_of(model)
-    optim = config.optim
-    adamw = torch.optim.AdamW(
-        weights.values(), lr=optim.lr, betas=(optim.beta1, optim.beta2), weight_decay=optim.weight_decay
-    )
-    for step in range(10):
-        batch = batch_of(config, step)
-        loss = engine.train_step(step, optim.lr, batch).loss
-        adamw.zero_grad()
-        want = loss_of(model, batch)
-        want.backward()
-        torch.nn.utils.clip_grad_norm_(weights.values(), optim.clip)
-        adamw.step()
-        # PyTorch computes in float32 too, with its sums in another order.
-        assert abs(loss - want.item()) <= 1e-4, step
+    weights = updated(model, ours, 10)
     for key, value in adapter_tensors(ours.config, adapters_of(ours)).items():
         after = weights[key].detach().numpy()
         # PyTorch computes in float32 too, with its sums in another order.

@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from hf_models import V
-from mudd_core.engine.engine import Engine
 from mudd_core.engine.lora import is_adapter
 from mudd_core.interop.peft_folder import TENSORS, adapter_tensors
 from mudd_core.tools.export_weights.adapter import write_adapter
@@ -18,15 +16,16 @@ from peft_cases import (
     IDS,
     JOINT,
     WARNINGS,
-    Array,
     from_peft,
     logits,
+    loss_of,
     near,
     parameters_of,
     read,
     run_config,
     safetensors,
     theirs,
+    updated,
 )
 from rank_runs import batch_of
 from reference import bounds
@@ -40,12 +39,6 @@ LISTS = {
     "mixtral_plain": ["k_proj", "o_proj"],
     "qwen3_moe": ["q_proj", "v_proj"],
 }
-
-
-def loss_of(model: Any, batch: dict[str, Array]) -> Any:
-    found = model(torch.tensor(batch["inputs"])).logits
-    targets = torch.tensor(batch["targets"]).reshape(-1).long()
-    return torch.nn.functional.cross_entropy(found.reshape(-1, V), targets, ignore_index=-1)
 
 
 @pytest.mark.parametrize("name", LISTS)
@@ -81,22 +74,7 @@ def test_folders_of_peft_are_read_and_written_back(name: str, tmp_path: Path) ->
 def test_twenty_updates_are_those_of_peft(name: str, settings: dict[str, Any], tmp_path: Path) -> None:
     model = from_peft(name, tmp_path, **settings)
     ours = read(tmp_path)
-    config = run_config(ours)
-    engine = Engine(config, ours)
-    optim, weights = config.optim, parameters_of(model)
-    adamw = torch.optim.AdamW(
-        weights.values(), lr=optim.lr, betas=(optim.beta1, optim.beta2), weight_decay=optim.weight_decay
-    )
-    for step in range(20):
-        batch = batch_of(config, step)
-        loss = engine.train_step(step, optim.lr, batch).loss
-        adamw.zero_grad()
-        want = loss_of(model, batch)
-        want.backward()
-        torch.nn.utils.clip_grad_norm_(weights.values(), optim.clip)
-        adamw.step()
-        # PyTorch computes in float32 too, with its sums in another order.
-        assert abs(loss - want.item()) <= 1e-4, step
+    weights = updated(model, ours, 20)
     trained = {name: value for name, value in ours.parameters.items() if is_adapter(name)}
     for key, value in adapter_tensors(ours.config, trained).items():
         want = weights[key].detach().numpy()
