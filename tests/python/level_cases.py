@@ -217,6 +217,14 @@ def moe_route(draw: Draw) -> Call:
     return [x, draw.array(width, experts, scale=0.5), *masks], options
 
 
+def ngram_ids(draw: Draw) -> Call:
+    samples, length = draw.pick((1, 2, 4)), draw.size()
+    segments = np.sort(draw.integers(4, samples, length)) if draw.flag() else None
+    options: Options = {"order": draw.pick((2, 1, 3)), "rows": draw.pick((65536, 1, 1000, 2**31 - 1))}
+    options |= {"seed": draw.below(5), "end": draw.pick((-1, 3))}
+    return [draw.integers(draw.pick((9, 50000)), samples, length), segments], options
+
+
 def pattention(draw: Draw) -> Call:
     width, out, groups = draw.size(97), draw.size(97), draw.pick((1, 1, 2, 3))
     x = tokens(draw, width)
@@ -282,6 +290,6 @@ OPS: dict[str, Callable[[Draw], Call]] = {
     for made in (
         *(activation, adamw, add, attention, cross_entropy, depth_mix, dropout, embedding, glu, grouped_gemm),
         *(layer_norm, linear, lion, lora, moe_balance, moe_route, pattention, rms_norm, rope, sgd),
-        *(preference_loss, regularized_loss, teacher_loss),
+        *(ngram_ids, preference_loss, regularized_loss, teacher_loss),
     )
 }

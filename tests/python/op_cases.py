@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from moe_cases import moe_cases
+from ngram_cases import ngram_cases
 from norm_cases import norm_cases
 from op_case import Case, act, act_slope, integers, normal
 from pointwise_cases import pointwise_cases
@@ -287,6 +288,7 @@ def cases() -> list[Case]:
         *teacher_cases(),
         *preference_cases(),
         *slots_cases(),
+        *ngram_cases(),
         mix_case(False),
         mix_case(True),
         *moe_cases(),
