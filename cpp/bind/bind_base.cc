@@ -59,7 +59,7 @@ void bind_base(py::module_& m) {
       "isa_levels",
       [] {
         std::vector<std::string> levels;
-        for (int i = 0; i <= static_cast<int>(mudd::Isa::amx_bf16); ++i)
+        for (int i = 0; i <= static_cast<int>(mudd::kHighestIsa); ++i)
           levels.emplace_back(mudd::name_of(static_cast<mudd::Isa>(i)));
         return levels;
       },

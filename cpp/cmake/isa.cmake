@@ -31,6 +31,13 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set(MUDD_FLAGS_amx_bf16 ${MUDD_FLAGS_avx512_bf16} -mamx-tile -mamx-bf16)
   set(MUDD_VEC_amx_bf16 MUDD_VEC_AVX512)
 endif()
+set(MUDD_ARM_LEVELS neon)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
+  list(APPEND MUDD_LEVELS ${MUDD_ARM_LEVELS})
+  # NEON is a part of the base instructions. gcc would schedule loads before it assigns registers, and spill sums.
+  set(MUDD_FLAGS_neon $<$<CXX_COMPILER_ID:GNU>:-fno-schedule-insns>)
+  set(MUDD_VEC_neon MUDD_VEC_NEON)
+endif()
 
 # A file of one level: <source> compiled with the level's flags and MUDD_ISA set.
 function(mudd_level_source level source)

@@ -11,10 +11,14 @@ struct MathKernels {
   using Function = void (*)(const float* x, float* y, int64_t n);  // n a multiple of 16
   Function exp, exp_nonpositive, log, tanh, erf, sigmoid;
   void (*fma)(const float* a, const float* b, const float* c, float* y, int64_t n);  // y = a b + c
+  // y = min(a, b), max(a, b), b if it is more than a, else 1, |a| and the square root of |b|, n of each.
+  void (*choices)(const float* a, const float* b, float* y, int64_t n);
 };
 
 #if defined(__x86_64__)
 #define MUDD_MATH_LEVELS(row) row(avx512) row(avx2) row(portable)
+#elif defined(__aarch64__)
+#define MUDD_MATH_LEVELS(row) row(neon) row(portable)
 #else
 #define MUDD_MATH_LEVELS(row) row(portable)
 #endif

@@ -11,13 +11,20 @@
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#elif defined(__aarch64__)
+#include <cstdio>
+#include <fstream>
 #endif
 
 namespace mudd {
 namespace {
 
 constexpr const char* kEmulations[] = {"emu_avx512_bf16", "emu_amx_bf16"};
+#if defined(__aarch64__)
+constexpr const char* kNames[] = {"portable", "neon"};
+#else
 constexpr const char* kNames[] = {"portable", "avx2", "avx512", "avx512_bf16", "amx_bf16"};
+#endif
 
 #if defined(__x86_64__)
 struct Regs {
@@ -59,6 +66,26 @@ Isa detect() {
   if (!dot_bf16) return Isa::avx512;
   const bool tiles = (state & 0x60000) == 0x60000 && bit(seven.d, 22) && bit(seven.d, 24);
   return tiles && ask_for_amx() ? Isa::amx_bf16 : Isa::avx512_bf16;
+}
+#elif defined(__aarch64__)
+Isa detect() { return Isa::neon; }  // a part of the base instructions, which the portable kernels use too
+
+// The parts of ARM's servers and of the Raspberry Pi, by their number in the register MIDR.
+struct ArmPart {
+  unsigned long number;
+  const char* name;
+};
+constexpr ArmPart kParts[] = {{0xd08, "Cortex-A72"},  {0xd0b, "Cortex-A76"},  {0xd0c, "Neoverse N1"},
+                              {0xd40, "Neoverse V1"}, {0xd49, "Neoverse N2"}, {0xd4f, "Neoverse V2"}};
+constexpr unsigned long kArm = 0x41;
+
+// Return the number after the first `key` of /proc/cpuinfo, or 0.
+unsigned long cpu_fact(const std::string& key) {
+  std::ifstream lines("/proc/cpuinfo");
+  for (std::string line; std::getline(lines, line);)
+    if (const size_t colon = line.find(':'); colon != line.npos && line.compare(0, key.size(), key) == 0)
+      return std::strtoul(line.c_str() + colon + 1, nullptr, 0);
+  return 0;
 }
 #else
 Isa detect() { return Isa::portable; }
@@ -111,6 +138,14 @@ std::string cpu_name() {
   std::string name(text);
   while (!name.empty() && name.back() == ' ') name.pop_back();
   return name;
+#elif defined(__aarch64__)
+  const unsigned long maker = cpu_fact("CPU implementer"), number = cpu_fact("CPU part");
+  if (maker == 0) return "";
+  for (const ArmPart& part : kParts)
+    if (maker == kArm && part.number == number) return std::string("ARM ") + part.name;
+  char text[64];
+  std::snprintf(text, sizeof text, "aarch64 CPU (maker 0x%lx, part 0x%lx)", maker, number);
+  return text;
 #else
   return "";
 #endif

@@ -6,8 +6,14 @@
 
 namespace mudd {
 
-// In order: each level includes all levels before it.
+// In order: each level includes all levels before it. A CPU has the levels of its architecture and no others.
+#if defined(__aarch64__)
+enum class Isa : int { portable = 0, neon = 1 };
+constexpr Isa kHighestIsa = Isa::neon;
+#else
 enum class Isa : int { portable = 0, avx2 = 1, avx512 = 2, avx512_bf16 = 3, amx_bf16 = 4 };
+constexpr Isa kHighestIsa = Isa::amx_bf16;
+#endif
 
 const char* name_of(Isa level);
 Isa parse_isa(const std::string& name);  // throws Error with the list of valid names
@@ -26,7 +32,7 @@ Isa active_isa();
 // nullptr if it is not set. An Error outside the testing build.
 const char* emulated_level();
 
-// Return "AMD EPYC ..." from cpuid; empty if unknown.
+// Return "AMD EPYC ..." from cpuid, or "ARM Neoverse N1" from /proc/cpuinfo; empty if unknown.
 std::string cpu_name();
 
 }  // namespace mudd

@@ -11,7 +11,7 @@
 #include "mudd/base/test_build.h"
 
 // Declare `name`, a struct of function pointers, at every level that a kernel-inl.h is built for. Emulations
-// exist in the testing build only; on other CPUs than x86-64, only they and portable exist.
+// exist in the testing build only. CPUs that are neither x86-64 nor aarch64 have only them and portable.
 #define MUDD_DECLARE_AT(level, Kernels, name) \
   namespace level {                           \
   extern const Kernels name;                  \
@@ -39,11 +39,18 @@
 #define MUDD_UNIT_KERNEL_ROWS(name) \
   MUDD_KERNEL_ROW(name, amx_bf16), MUDD_KERNEL_ROW(name, avx512_bf16), MUDD_EMULATED_ROWS(name)
 #else
+#if defined(__aarch64__)
+#define MUDD_DECLARE_KERNELS(Kernels, name) \
+  MUDD_DECLARE_AT(neon, Kernels, name)      \
+  MUDD_DECLARE_AT(portable, Kernels, name)
+#define MUDD_KERNEL_ROWS(name) MUDD_KERNEL_ROW(name, neon), MUDD_KERNEL_ROW(name, portable)
+#else
 #define MUDD_DECLARE_KERNELS(Kernels, name) MUDD_DECLARE_AT(portable, Kernels, name)
+#define MUDD_KERNEL_ROWS(name) MUDD_KERNEL_ROW(name, portable)
+#endif
 #define MUDD_DECLARE_UNIT_KERNELS(Kernels, name)        \
   MUDD_DECLARE_EMULATED(emu_avx512_bf16, Kernels, name) \
   MUDD_DECLARE_EMULATED(emu_amx_bf16, Kernels, name)
-#define MUDD_KERNEL_ROWS(name) MUDD_KERNEL_ROW(name, portable)
 #define MUDD_UNIT_KERNEL_ROWS(name) MUDD_EMULATED_ROWS(name)
 #endif
 
@@ -54,7 +61,7 @@ namespace mudd {
 template <class K>
 struct KernelRow {
   const char* name;   // rms_norm_f32
-  const char* level;  // portable, avx2, avx512, emu_amx_bf16, ...
+  const char* level;  // portable, avx2, avx512, neon, emu_amx_bf16, ...
   const K* kernels;
 
   bool emulated() const { return std::strncmp(level, "emu", 3) == 0; }

@@ -91,6 +91,48 @@ inline Vec high_of(Vec word) {
   return high;
 }
 
+#elif defined(MUDD_VEC_NEON)
+
+inline Vec from_bits(uint32x4_t low, uint32x4_t high) {
+  return {vreinterpretq_f32_u32(low), vreinterpretq_f32_u32(high)};
+}
+inline uint32x4_t bits_of(float32x4_t a) { return vreinterpretq_u32_f32(a); }
+
+inline Vec load(const bf16* p) {
+  const uint16x8_t half = vld1q_u16(&p->bits);
+  return from_bits(vshll_n_u16(vget_low_u16(half), 16), vshll_n_u16(vget_high_u16(half), 16));
+}
+
+// Return lanes whose upper halves are the rounded values.
+inline uint32x4_t rounded_bits(float32x4_t v) {
+  const uint32x4_t bits = bits_of(v), odd = vandq_u32(vshrq_n_u32(bits, 16), vdupq_n_u32(1));
+  const uint32x4_t sum = vaddq_u32(vaddq_u32(bits, vdupq_n_u32(0x7fff)), odd);
+  return vbslq_u32(vceqq_f32(v, v), sum, vdupq_n_u32(0x7fc00000));
+}
+inline void store(bf16* p, Vec v) {
+  const uint16x8_t low = vreinterpretq_u16_u32(rounded_bits(v.low));
+  const uint16x8_t high = vreinterpretq_u16_u32(rounded_bits(v.high));
+  vst1q_u16(&p->bits, vuzp2q_u16(low, high));
+}
+inline Vec upper_halves(uint32x4_t low, uint32x4_t high) {
+  const uint32x4_t upper = vdupq_n_u32(0xffff0000u);
+  return from_bits(vandq_u32(low, upper), vandq_u32(high, upper));
+}
+inline Vec round_bf16(Vec v) { return upper_halves(rounded_bits(v.low), rounded_bits(v.high)); }
+inline Vec cut_bf16(Vec v, int32_t offset) {
+  const uint32x4_t add = vdupq_n_u32(static_cast<uint32_t>(offset));
+  return upper_halves(vaddq_u32(bits_of(v.low), add), vaddq_u32(bits_of(v.high), add));
+}
+
+inline Vec pairs(Vec low, Vec high) {
+  return from_bits(vsriq_n_u32(bits_of(high.low), bits_of(low.low), 16),
+                   vsriq_n_u32(bits_of(high.high), bits_of(low.high), 16));
+}
+inline Vec low_of(Vec word) {
+  return from_bits(vshlq_n_u32(bits_of(word.low), 16), vshlq_n_u32(bits_of(word.high), 16));
+}
+inline Vec high_of(Vec word) { return upper_halves(bits_of(word.low), bits_of(word.high)); }
+
 #else
 
 inline Vec load(const bf16* p) {

@@ -57,6 +57,32 @@ inline void transpose(Vec (&r)[8]) {
   }
 }
 
+#elif defined(MUDD_VEC_NEON)
+
+// Four rows of four.
+inline void transpose(float32x4_t& a, float32x4_t& b, float32x4_t& c, float32x4_t& d) {
+  const auto wide = [](float32x4_t x) { return vreinterpretq_f64_f32(x); };
+  const float64x2_t t = wide(vtrn1q_f32(a, b)), u = wide(vtrn2q_f32(a, b));
+  const float64x2_t v = wide(vtrn1q_f32(c, d)), w = wide(vtrn2q_f32(c, d));
+  a = vreinterpretq_f32_f64(vtrn1q_f64(t, v));
+  b = vreinterpretq_f32_f64(vtrn1q_f64(u, w));
+  c = vreinterpretq_f32_f64(vtrn2q_f64(t, v));
+  d = vreinterpretq_f32_f64(vtrn2q_f64(u, w));
+}
+
+inline void transpose(Vec (&r)[8]) {
+  transpose(r[0].low, r[1].low, r[2].low, r[3].low);
+  transpose(r[0].high, r[1].high, r[2].high, r[3].high);
+  transpose(r[4].low, r[5].low, r[6].low, r[7].low);
+  transpose(r[4].high, r[5].high, r[6].high, r[7].high);
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    const float32x4_t right = r[i].high;
+    r[i].high = r[i + 4].low;
+    r[i + 4].low = right;
+  }
+}
+
 #else
 
 inline void transpose(Vec (&r)[Vec::kLanes]) {

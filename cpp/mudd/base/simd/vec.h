@@ -1,7 +1,7 @@
 // Selects the Vec of the level of this translation unit. The first include of every kernel-inl.h.
 //
 // cpp/cmake/isa.cmake generates one file per op and level which defines MUDD_ISA (the namespace: avx2)
-// and one of MUDD_VEC_{PORTABLE,AVX2,AVX512,SIXTEEN}, then includes the op's kernel-inl.h.
+// and one of MUDD_VEC_{PORTABLE,AVX2,AVX512,NEON,SIXTEEN}, then includes the op's kernel-inl.h.
 // Sealed: only plain pointers and sizes cross the border of these files; no STL containers, no Eigen, no
 // parallel.h; everything is in namespace mudd::MUDD_ISA, so no inline function can leak.
 //
@@ -18,6 +18,8 @@
 #include "mudd/base/simd/vec_avx512.h"
 #elif defined(MUDD_VEC_AVX2)
 #include "mudd/base/simd/vec_avx2.h"
+#elif defined(MUDD_VEC_NEON)
+#include "mudd/base/simd/vec_neon.h"
 #elif defined(MUDD_VEC_PORTABLE) || defined(MUDD_VEC_SIXTEEN)
 #include "mudd/base/simd/vec_array.h"
 #else

@@ -12,8 +12,8 @@ namespace {
 constexpr int kMr = 32;  // two by two tile registers of 16 x 16
 #elif defined(MUDD_VEC_AVX512) || defined(MUDD_VEC_SIXTEEN)
 constexpr int kMr = 12;  // 24 accumulators, 2 of B, 1 of A: 27 of 32 registers
-#elif defined(MUDD_VEC_AVX2)
-constexpr int kMr = 6;  // 12 accumulators, 2 of B, 1 of A: 15 of 16 registers
+#elif defined(MUDD_VEC_AVX2) || defined(MUDD_VEC_NEON)
+constexpr int kMr = 6;  // 12 accumulators, 2 of B, 1 of A: 15 of 16 registers, or of 16 pairs of registers (NEON)
 #else
 constexpr int kMr = 4;  // enough chains for the latency of a multiply-add in double (loop_doubles-inl.h)
 #endif

@@ -9,6 +9,8 @@
 #include "mudd/kernels/gemm/ends-inl.h"
 #if defined(MUDD_VEC_AVX2)
 #include "mudd/kernels/gemm/loop_avx2-inl.h"
+#elif defined(MUDD_VEC_NEON)
+#include "mudd/kernels/gemm/loop_neon-inl.h"
 #elif defined(MUDD_VEC_AVX512)
 #include "mudd/kernels/gemm/loop_avx512-inl.h"
 #elif defined(MUDD_VEC_PORTABLE) && defined(MUDD_FUSED_IN_DOUBLE)
@@ -93,7 +95,7 @@ MUDD_INLINE void micro_rows(std::index_sequence<R...> rows, int64_t k, const flo
   else (__builtin_prefetch(ends.c + R * ends.ldc, 1, 3), ...);
   for (int64_t i = 0; i < ends.count; ++i)
     (__builtin_prefetch(ends.addends[i].at + R * ends.addends[i].stride, 0, 3), ...);
-#if defined(MUDD_VEC_AVX2)
+#if defined(MUDD_VEC_AVX2) || defined(MUDD_VEC_NEON)
   if constexpr (sizeof...(R) == 6)
     loop_6x16<DepthStep == 1, Step::kRow == kLanes>(acc, k, a, row_step, b,
                                                     ends.start.at ? ends.start.at : kNoSums,
