@@ -3,8 +3,10 @@
     .venv/bin/python tests/aarch64.py FOLDER [cases] [case...]
     .venv/bin/python tests/aarch64.py FOLDER --suites [suite...]
 
-A suite prints hashes of all results that it compares, by kernel row. The hashes of the portable rows must equal
-x86-64's. These commands create FOLDER, with Debian's packages g++-aarch64-linux-gnu, qemu-user and mmdebstrap, and pip:
+A suite prints hashes of all results that it compares, by kernel row. The hashes of ARM's rows at one level (neon, or
+--level=portable) must equal the hashes of x86-64's rows of the same tile (avx2, or portable): some suites choose their
+shapes by the tile. These commands create FOLDER, with Debian's packages g++-aarch64-linux-gnu, qemu-user and
+mmdebstrap, and pip:
 
     mmdebstrap --variant=extract --architectures=arm64 --include=python3,libpython3.11-dev,libgomp1,libstdc++6 \\
       bookworm FOLDER/root
@@ -17,8 +19,8 @@ x86-64's. These commands create FOLDER, with Debian's packages g++-aarch64-linux
     (mkdir FOLDER/include && cp -r /usr/include/doctest FOLDER/include)
     ninja -C FOLDER/build _core
 
-Suites are built on demand, in build/run too. ARM runs the portable kernels under qemu, so this shows nothing about
-speed.
+Suites are built on demand, in build/run too. For suites alone FOLDER/root may be a link to /usr/aarch64-linux-gnu, and
+the build tree needs no Python (-DMUDD_PYTHON=OFF). ARM runs under qemu, so this shows nothing about speed.
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ sys.path[:0] = [str(ROOT / folder) for folder in ("tests/python", "python")]
 from level_results import CASES  # noqa: E402
 from level_workers import Worker, Workers, compared  # noqa: E402
 
+SAME_TILE = {"neon": "avx2", "portable": "portable"}  # levels of x86-64
 SUFFIX = "cpython-311-aarch64-linux-gnu.so"
 
 
@@ -59,21 +62,19 @@ def op_suites() -> list[str]:
     return [name for name in names if "bf16" not in name and name != "peak_test"]
 
 
-def outputs(command: list[str]) -> tuple[int, list[str]]:
-    """Run a suite at the portable level. Return its exit code and the hash lines of portable kernels or of no
-    kernel.
-    """
-    environment = {**os.environ, "MUDD_MAX_ISA": "portable", "OMP_NUM_THREADS": "2"}
+def outputs(command: list[str], level: str) -> tuple[int, list[str]]:
+    """Run a suite at a level. Return its exit code and the hash lines of the level's kernels or of no kernel."""
+    environment = {**os.environ, "MUDD_MAX_ISA": level, "OMP_NUM_THREADS": "2"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     found = re.findall(
-        r"^ *((?:\w+(?:\.portable)?: )?outputs (?!0{16})[0-9a-f]{16})$", done.stdout, re.MULTILINE
+        rf"^ *((?:\w+(?:\.{level})?: )?outputs (?!0{{16}})[0-9a-f]{{16}})$", done.stdout, re.MULTILINE
     )
     if done.returncode:
         print(done.stdout[-2000:], done.stderr[-500:], file=sys.stderr)
-    return done.returncode, found
+    return done.returncode, [line.replace(f".{level}:", ":") for line in found]
 
 
-def same_suites(folder: Path, names: list[str]) -> int:
+def same_suites(folder: Path, names: list[str], level: str) -> int:
     """Print whether each suite passes with the hashes of x86-64. Return the number of failed suites."""
     arm, own = folder / "build", ROOT / "build" / "run"
     qemu = ["qemu-aarch64", "-L", str(folder / "root")]
@@ -82,7 +83,8 @@ def same_suites(folder: Path, names: list[str]) -> int:
         for tree in (arm, own):
             subprocess.run(["ninja", "-C", str(tree), name], check=True, stdout=subprocess.DEVNULL)
         place = Path("tests", "cpp", name)
-        (bad, theirs), (_, ours) = outputs([*qemu, str(arm / place)]), outputs([str(own / place)])
+        bad, theirs = outputs([*qemu, str(arm / place)], level)
+        _, ours = outputs([str(own / place)], SAME_TILE[level])
         differ = sorted({line.rpartition(" ")[0] for line in set(theirs) ^ set(ours)})
         good = not bad and theirs == ours and bool(ours)
         wrong += not good
@@ -91,11 +93,11 @@ def same_suites(folder: Path, names: list[str]) -> int:
     return wrong
 
 
-def same_cases(folder: Path, count: int, cases: list[str]) -> int:
+def same_cases(folder: Path, count: int, cases: list[str], level: str) -> int:
     """Print the cases that differ; return their number."""
     root = folder / "root"
     python = ("qemu-aarch64", "-L", str(root), str(root / "usr" / "bin" / "python3.11"))
-    arm = Worker("portable", "aarch64", python, f"{package(folder)}:{folder / 'site'}")
+    arm = Worker(level, "aarch64", python, f"{package(folder)}:{folder / 'site'}")
     wrong = 0
     with Workers(others=[arm]) as workers:
         for case in cases or CASES:
@@ -114,13 +116,14 @@ def main() -> int:
     )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--suites", action="store_true", help="the suites of CTest, all or those named")
+    parser.add_argument("--level", choices=("neon", "portable"), default="neon", help="of ARM (neon)")
     parser.add_argument("words", nargs="*", help="cases (20), names")
     asked = parser.parse_intermixed_args()
     names = [word for word in asked.words if not word.isdecimal()]
     if asked.suites:
-        return min(1, same_suites(asked.folder, names or op_suites()))
+        return min(1, same_suites(asked.folder, names or op_suites(), asked.level))
     count = next((int(word) for word in asked.words if word.isdecimal()), 20)
-    return min(1, same_cases(asked.folder, count, names))
+    return min(1, same_cases(asked.folder, count, names, asked.level))
 
 
 if __name__ == "__main__":
