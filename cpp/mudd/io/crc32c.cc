@@ -3,6 +3,11 @@
 #include <array>
 #include <cstring>
 
+#if defined(__aarch64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
+
 namespace mudd::io {
 namespace {
 
@@ -46,7 +51,7 @@ std::uint32_t crc32c_portable(const void* data, std::size_t bytes, std::uint32_t
   std::uint32_t crc = ~before;
   for (; bytes >= 8; bytes -= 8, next += 8) {
     std::uint32_t low = 0;
-    std::memcpy(&low, next, 4);  // x86 is little-endian, as the reflected CRC requires
+    std::memcpy(&low, next, 4);  // little-endian, as the reflected CRC requires
     low ^= crc;
     crc = kTables[7][low & 0xFFu] ^ kTables[6][(low >> 8) & 0xFFu] ^ kTables[5][(low >> 16) & 0xFFu] ^
           kTables[4][low >> 24] ^ kTables[3][next[4]] ^ kTables[2][next[5]] ^ kTables[1][next[6]] ^
@@ -57,19 +62,24 @@ std::uint32_t crc32c_portable(const void* data, std::size_t bytes, std::uint32_t
 }
 
 #if defined(__x86_64__)
-bool crc32c_has_sse42() {
+bool crc32c_has_instruction() {
   static const bool has = __builtin_cpu_supports("sse4.2") != 0;
   return has;
 }
+#elif defined(__aarch64__)
+bool crc32c_has_instruction() {
+  static const bool has = (getauxval(AT_HWCAP) & HWCAP_CRC32) != 0;
+  return has;
+}
 #else
-bool crc32c_has_sse42() { return false; }
-std::uint32_t crc32c_sse42(const void* data, std::size_t bytes, std::uint32_t before) {
+bool crc32c_has_instruction() { return false; }
+std::uint32_t crc32c_instruction(const void* data, std::size_t bytes, std::uint32_t before) {
   return crc32c_portable(data, bytes, before);
 }
 #endif
 
 std::uint32_t crc32c(const void* data, std::size_t bytes, std::uint32_t before) {
-  return crc32c_has_sse42() ? crc32c_sse42(data, bytes, before) : crc32c_portable(data, bytes, before);
+  return crc32c_has_instruction() ? crc32c_instruction(data, bytes, before) : crc32c_portable(data, bytes, before);
 }
 
 std::uint32_t crc32c_combine(std::uint32_t crc_a, std::uint32_t crc_b, std::uint64_t bytes_b) {

@@ -16,7 +16,7 @@ std::uint32_t crc32c_combine(std::uint32_t crc_a, std::uint32_t crc_b, std::uint
 // The two implementations, for tests; crc32c chooses one at the first call. Both accept and return the finished
 // checksum.
 std::uint32_t crc32c_portable(const void* data, std::size_t bytes, std::uint32_t before);
-bool crc32c_has_sse42();
-std::uint32_t crc32c_sse42(const void* data, std::size_t bytes, std::uint32_t before);  // crc32c_sse42.cc
+bool crc32c_has_instruction();  // crc32 of SSE4.2 or crc32cx of ARMv8
+std::uint32_t crc32c_instruction(const void* data, std::size_t bytes, std::uint32_t before);
 
 }  // namespace mudd::io

@@ -8,7 +8,7 @@
 
 namespace mudd::io {
 
-std::uint32_t crc32c_sse42(const void* data, std::size_t bytes, std::uint32_t before) {
+std::uint32_t crc32c_instruction(const void* data, std::size_t bytes, std::uint32_t before) {
   const auto* next = static_cast<const unsigned char*>(data);
   std::uint64_t crc = static_cast<std::uint32_t>(~before);
   for (; bytes >= 8; bytes -= 8, next += 8) {
