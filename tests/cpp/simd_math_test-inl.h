@@ -18,8 +18,10 @@ void fma_arrays(const float* a, const float* b, const float* c, float* y, int64_
 void choices(const float* a, const float* b, float* y, int64_t n) {
   for (int64_t i = 0; i < n; i += Vec::kLanes) {
     const Vec u = Vec::load(a + i), v = Vec::load(b + i);
-    const Vec results[] = {min(u, v), max(u, v), select(less(u, v), v, Vec::set1(1.0f)), abs(u), sqrt(abs(v))};
-    for (int64_t k = 0; k < 5; ++k) results[k].store(y + k * n + i);
+    const Vec one = Vec::set1(1.0f);
+    const Vec results[] = {min(u, v), max(u, v),    select(less(u, v), u, v),  select(less(v, u), u, v),
+                           abs(u),    sqrt(abs(v)), select(less(u, v), v, one)};
+    for (int64_t k = 0; k < kChoices; ++k) results[k].store(y + k * n + i);
   }
 }
 

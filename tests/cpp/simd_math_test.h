@@ -7,11 +7,14 @@
 
 namespace mudd {
 
+constexpr int64_t kChoices = 7;  // results of MathKernels::choices
+
 struct MathKernels {
   using Function = void (*)(const float* x, float* y, int64_t n);  // n a multiple of 16
   Function exp, exp_nonpositive, log, tanh, erf, sigmoid;
   void (*fma)(const float* a, const float* b, const float* c, float* y, int64_t n);  // y = a b + c
-  // y = min(a, b), max(a, b), b if it is more than a, else 1, |a| and the square root of |b|, n of each.
+  // y: min(a, b), max(a, b), the smaller and the larger by less() and select(), |a|, the square root of |b|, and b
+  // if it is more than a, else 1; n of each.
   void (*choices)(const float* a, const float* b, float* y, int64_t n);
 };
 

@@ -124,7 +124,16 @@ inline Vec exponent(Vec a) {
 }
 inline Vec mantissa(Vec a) { return from_bits((bits_of(a) & 0x007fffff) | 0x3f800000); }
 
+#if defined(__SSE2__) && !defined(MUDD_VEC_SIXTEEN)
+// gcc would merge a comparison and a choice of its operands into a minimum, which returns zero for a denormal.
+inline Mask less(Vec a, Vec b) { return {reinterpret_cast<Ints>(_mm_cmplt_ps(a.v, b.v))}; }
+inline Vec select(Mask m, Vec a, Vec b) {
+  const __m128 on = reinterpret_cast<__m128>(m.on);
+  return {_mm_or_ps(_mm_and_ps(on, a.v), _mm_andnot_ps(on, b.v))};
+}
+#else
 inline Mask less(Vec a, Vec b) { return {a.v < b.v}; }
 inline Vec select(Mask m, Vec a, Vec b) { return {m.on ? a.v : b.v}; }
+#endif
 
 }  // namespace mudd::MUDD_ISA
