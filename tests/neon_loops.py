@@ -1,11 +1,8 @@
 """Check the loops of the NEON kernels in the assembly that the compiler made:
 
-    .venv/bin/python tests/neon_loops.py FOLDER
+    cmake --preset aarch64 && .venv/bin/python tests/neon_loops.py build/aarch64
 
-This command creates the build tree FOLDER, with Debian's package g++-12-aarch64-linux-gnu:
-
-    cmake -G Ninja -B FOLDER -DCMAKE_TOOLCHAIN_FILE=cpp/cmake/aarch64.cmake -DMUDD_MPI=OFF -DMUDD_PYTHON=OFF
-
+The build tree needs Debian's package g++-aarch64-linux-gnu.
 In the loops of the fp32 register tile (matmuls and both gradients) at least 70 % of the instructions must be
 multiply-adds. No loop over k, of any tile of the matmuls or of attention, may use the stack: that is a spilled sum.
 """

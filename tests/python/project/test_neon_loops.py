@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
-import subprocess
-from pathlib import Path
 
 import pytest
 
+import aarch64_suites
 from neon_loops import TILES, Loop, faults, loops, loops_of
-from places import ROOT
-
-compiler = pytest.mark.skipif(
-    not (shutil.which("aarch64-linux-gnu-g++") or shutil.which("aarch64-linux-gnu-g++-12")),
-    reason="the cross-compiler g++-12-aarch64-linux-gnu is not installed",
-)
 
 LISTING = """
 0000000000000000 <void mudd::neon::(anonymous namespace)::micro<mudd::neon::(anonymous namespace)::FmaStep, 6, 1, false>(long)>:
@@ -44,10 +38,29 @@ def test_a_spill_a_small_share_and_a_missing_loop_are_faults() -> None:
     assert "expected a loop" in faults(good[:1])[0]
 
 
-@compiler
-def test_the_fp32_tile_is_multiply_adds_and_nothing_spills(tmp_path: Path) -> None:
-    toolchain = ROOT / "cpp" / "cmake" / "aarch64.cmake"
-    options = [f"-DCMAKE_TOOLCHAIN_FILE={toolchain}", "-DMUDD_MPI=OFF", "-DMUDD_PYTHON=OFF"]
-    command = ["cmake", "-G", "Ninja", "-S", str(ROOT), "-B", str(tmp_path), *options]
-    subprocess.run(command, check=True, capture_output=True)
-    assert faults(loops_of(tmp_path)) == []
+def missing() -> None:
+    """Skip the test without the cross-compiler, or fail it if MUDD_TEST_AARCH64=required."""
+    if any(map(shutil.which, aarch64_suites.COMPILERS)):
+        return
+    text = (
+        "no cross-compiler for 64-bit ARM; ./run soak aarch64 --quick installs g++-aarch64-linux-gnu (Debian)"
+    )
+    if os.environ.get("MUDD_TEST_AARCH64") == "required":
+        pytest.fail(text)
+    pytest.skip(text)
+
+
+def test_the_fp32_tile_is_multiply_adds_and_nothing_spills() -> None:
+    missing()
+    aarch64_suites.configured()
+    assert faults(loops_of(aarch64_suites.ARM)) == []
+
+
+@pytest.mark.parametrize("required", ["", "required"])
+def test_without_a_compiler_a_required_test_fails(required: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setenv("MUDD_TEST_AARCH64", required)
+    with pytest.raises(
+        pytest.fail.Exception if required else pytest.skip.Exception, match="no cross-compiler"
+    ):
+        missing()
