@@ -32,7 +32,7 @@ void LiveBytes::read(void* to, std::uint64_t bytes) {
     }
     next_ += bytes;
   }
-  changed_.notify_one();
+  bring_change();
 }
 
 void LiveBytes::end() {
@@ -42,7 +42,12 @@ void LiveBytes::end() {
     starts_.assign(1, next_);
     released_ = true;
   }
-  changed_.notify_one();
+  bring_change();
+}
+
+void LiveBytes::bring_change() {
+  changes_.fetch_add(1, std::memory_order_release);
+  changes_.notify_one();
 }
 
 void LiveBytes::release() {
@@ -53,7 +58,12 @@ void LiveBytes::release() {
   std::byte* copy = copy_of(wanted);
   copied_from_ = copy ? all - wanted : all;
   gather(copied_from_, copy, all - copied_from_);
-  changed_.wait(lock, [this] { return released_ || next_ >= copied_from_; });
+  while (!released_ && next_ < copied_from_) {
+    const int seen = changes_.load(std::memory_order_acquire);
+    lock.unlock();
+    changes_.wait(seen, std::memory_order_acquire);
+    lock.lock();
+  }
   released_ = true;
   seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }

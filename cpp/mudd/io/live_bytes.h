@@ -3,7 +3,7 @@
 // and moments change only in the update.
 #pragma once
 
-#include <condition_variable>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -36,12 +36,15 @@ class LiveBytes {
  private:
   // Copy `bytes` bytes, from byte `from` of all pieces on.
   void gather(std::uint64_t from, void* to, std::uint64_t bytes) const;
+  // Wake release().
+  void bring_change();
   // Return memory for `bytes` bytes; nullptr if there is none.
   std::byte* copy_of(std::uint64_t bytes);
 
   const std::uint64_t room_;
   mutable std::mutex mutex_;
-  std::condition_variable changed_;
+  // Counts read() and end() calls. Not a condition variable: GCC 12's needs a symbol that manylinux_2_34 lacks.
+  std::atomic<int> changes_ = 0;
   std::vector<std::span<const std::byte>> pieces_;
   std::vector<std::uint64_t> starts_ = {0};  // of each piece, and the end of the last one
   std::uint64_t next_ = 0;                   // the first byte that is not read yet
