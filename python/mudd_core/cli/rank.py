@@ -194,14 +194,12 @@ def shared_request(asked: Invocation, ranks: Ranks) -> Request:
 
 
 def _agree(words: Sequence[str], ranks: Ranks) -> None:
-    """Raise UserError if a rank runs another version of the program, or on another kind of machine."""
+    """Raise UserError if a rank runs another version of the program."""
     ranks.agree(
         {
             "arguments": list(words),
             "version": __version__,
             "fp32 order": _core.fp32_order(),
-            "byte order": sys.byteorder,
-            "page size": os.sysconf("SC_PAGE_SIZE"),
             "MUDD_EMULATE": os.environ.get("MUDD_EMULATE", ""),
         }
     )

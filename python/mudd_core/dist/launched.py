@@ -58,6 +58,7 @@ def launched(
     transport = _mpi.transport(node == "rank", max(shared_bytes, _LEAST_SHARED))
     facts = {
         "mudd_core": __version__,
+        "byte order": sys.byteorder,  # before the ranks send numbers
         "dist.node": node,
         "dist.debug": debug,
         "dist.join_timeout": join_timeout,

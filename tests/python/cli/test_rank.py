@@ -94,12 +94,21 @@ def no_cap() -> Iterator[None]:
         os.environ["MUDD_MAX_ISA"] = before
 
 
+# The levels of x86-64 and of 64-bit ARM, and of an ARM CPU with bf16 instructions that x86-64 does not have.
+LISTS = (
+    ["portable", "avx2", "avx512", "avx512_bf16", "amx_bf16"],
+    ["portable", "neon"],
+    ["portable", "neon", "other_bf16"],
+)
+
+
 def levels_held(
     own: Sequence[str], node_size: int, monkeypatch: pytest.MonkeyPatch, *words: str
 ) -> tuple[list[int], dict[int, str]]:
     """Return the exit codes of ranks with these levels, and the common levels of ranks whose own is higher."""
     levels, held = threading.local(), dict[int, str]()
     monkeypatch.setattr(_core, "detected_isa", lambda: levels.value)
+    monkeypatch.setattr(_core, "isa_levels", lambda: next(names for names in LISTS if levels.value in names))
     monkeypatch.setattr(rank_checks, "hold_to", lambda level: held.__setitem__(levels.rank, level))
 
     def work(comm: Any) -> int:
@@ -119,6 +128,15 @@ def test_machines_of_different_levels_train_together_in_fp32(
     assert codes == [0] * 3 and not held and not capsys.readouterr().err
 
 
+@pytest.mark.parametrize("words", [(), ("dist.isa=same",)])
+@pytest.mark.usefixtures("no_cap")
+def test_machines_of_x86_and_arm_train_together_in_fp32(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    codes, held = levels_held(["neon", "amx_bf16", "portable"], 1, monkeypatch, *words)
+    assert codes == [0] * 3 and not held and not capsys.readouterr().err
+
+
 @pytest.mark.usefixtures("no_cap")
 def test_ranks_of_a_machine_use_one_level(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -135,6 +153,9 @@ def test_ranks_of_a_machine_use_one_level(
         (["portable", "avx2", "avx512"], {}),
         (["amx_bf16", "avx2", "avx512_bf16"], {0: "avx512", 2: "avx512"}),
         (["amx_bf16", "avx512_bf16"], {0: "avx512_bf16"}),
+        (["amx_bf16", "neon", "avx512_bf16"], {0: "avx512", 2: "avx512"}),
+        (["amx_bf16", "other_bf16"], {0: "avx512", 1: "neon"}),
+        (["avx512", "neon"], {}),
     ],
 )
 @pytest.mark.usefixtures("no_cap")
@@ -148,6 +169,9 @@ def test_ranks_in_bf16_use_the_best_unit_of_all_or_refuse(
     assert codes == [0] * len(own) and held == wanted
     assert ("rank 1 on " in (said := capsys.readouterr().err)) == bool(wanted)
     assert ("bits in bf16 depend on the CPU's instructions" in said) == bool(wanted)
+    assert (
+        own[0] != "amx_bf16" or f"has level {own[1]} only, so rank 0 uses {wanted[0]} instead of amx" in said
+    )
     codes, _ = levels_held(own, 1, monkeypatch, "train.precision=bf16", "dist.isa=same")
     assert codes == [2 if wanted else 0] * len(own)
     assert ("bf16 unit (dist.isa=same): expected 'amx_bf16' as on rank 0" in capsys.readouterr().err) == bool(

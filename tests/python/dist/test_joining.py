@@ -36,6 +36,17 @@ os._exit(0)
 """
 
 
+ORDER = """
+import os, sys
+from mudd_core import dist
+if os.environ["OMPI_COMM_WORLD_RANK"] == "1":
+    sys.byteorder = "big"
+dist.launched()
+print("joined", flush=True)
+os._exit(0)
+"""
+
+
 def call(comm: dist.Comm, name: str) -> None:
     if name == "barrier":
         comm.barrier()
@@ -82,6 +93,13 @@ def test_what_a_rank_did_before_it_left_counts(node_size: int) -> None:
 def test_a_call_after_a_process_has_left_raises(node: str) -> None:
     _, out, errors = mpirun(2, LEAVE, node)
     assert out.count("rank 1 has left the job") == 3 and "returned" not in out, out + errors
+
+
+@needs_mpi
+def test_ranks_of_another_byte_order_are_named() -> None:
+    code, out, errors = mpirun(2, ORDER)
+    assert code and "joined" not in out and "[ranks] rank 1 on " in errors, out + errors
+    assert "expected byte order=little as on rank 0" in errors and "got byte order=big" in errors, errors
 
 
 @needs_mpi

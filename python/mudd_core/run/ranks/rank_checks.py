@@ -11,7 +11,8 @@ import os
 import socket
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import TypeAlias
 
 from mudd_core import _core
 from mudd_core.base.errors import ReportedElsewhereError
@@ -23,8 +24,7 @@ from mudd_core.run.ranks.rank_cores import widen_binding
 from mudd_core.run.ranks.ranks import Ranks, reported_once
 from mudd_core.run.records.facts import unit_of
 
-LEVELS = tuple(_core.isa_levels())
-UNITS = tuple(map(unit_of, LEVELS))
+_Machine: TypeAlias = tuple[Sequence[str], int, str]  # of a rank: its levels, the lowest first; node; host
 
 
 def hold_level(ranks: Ranks, config: Config) -> str:
@@ -32,18 +32,21 @@ def hold_level(ranks: Ranks, config: Config) -> str:
 
     Every rank calls this and gets the same note. Raise UserError if bf16 instructions differ and dist.isa=same.
     """
-    own, node = ranks.together(_own_level), ranks.comm.node if ranks.comm is not None else 0
-    found = [(level, where, host) for level, where, host in ranks.gathered([own, node, socket.gethostname()])]
-    levels = [min(level for level, other, _ in found if other == where) for _, where, _ in found]
+    own, node = ranks.together(_own_levels), ranks.comm.node if ranks.comm is not None else 0
+    # A rank sends the names of its levels, because a machine of another architecture has other levels.
+    found: list[_Machine] = [
+        (levels, where, host) for levels, where, host in ranks.gathered([own, node, socket.gethostname()])
+    ]
+    held = [min((levels for levels, other, _ in found if other == where), key=len) for _, where, _ in found]
     bf16 = config.train.precision == "bf16"
     if bf16:
         if config.dist.isa == "same":
-            ranks.agree({"bf16 unit (dist.isa=same)": UNITS[own]})
-        unit = UNITS[min(levels)]
-        levels = [min(level, _highest_with(unit)) for level in levels]
-    if (held := levels[ranks.rank]) < own:
-        hold_to(LEVELS[held])
-    return _note([level for level, _, _ in found], levels, [host for _, _, host in found], bf16=bf16)
+            ranks.agree({"bf16 unit (dist.isa=same)": unit_of(own[-1])})
+        common = set.intersection(*({*map(unit_of, levels)} for levels in held))
+        held = [_with_units(levels, common) for levels in held]
+    if len(mine := held[ranks.rank]) < len(own):
+        hold_to(mine[-1])
+    return _note(found, held, bf16=bf16)
 
 
 def hold_machine(ranks: Ranks, config: Config) -> None:
@@ -62,29 +65,40 @@ def hold_to(level: str) -> None:
     os.environ["MUDD_MAX_ISA"] = level
 
 
-def _own_level() -> int:
-    """Return the index of this rank's level in LEVELS."""
+def _own_levels() -> list[str]:
+    """Return the names of this rank's levels, the lowest first."""
     require_levels()
-    cap = os.environ.get("MUDD_MAX_ISA") or LEVELS[-1]
-    return min(LEVELS.index(cap), LEVELS.index(_core.detected_isa()))
+    levels = _core.isa_levels()
+    cap = os.environ.get("MUDD_MAX_ISA") or levels[-1]
+    return levels[: 1 + min(levels.index(cap), levels.index(_core.detected_isa()))]
 
 
-def _highest_with(unit: str) -> int:
-    return max(place for place, name in enumerate(UNITS) if name == unit)
+def _with_units(levels: Sequence[str], units: Set[str]) -> Sequence[str]:
+    """Return the levels up to the highest one with one of these bf16 instructions."""
+    return levels[: 1 + max(place for place, name in enumerate(levels) if unit_of(name) in units)]
 
 
-def _note(own: list[int], held: list[int], hosts: list[str], *, bf16: bool) -> str:
-    """Return a note about the rank with the lowest level, if it lowers the level of others."""
-    lowered = next((rank for rank, level in enumerate(own) if held[rank] < level), None)
+def _note(found: Sequence[_Machine], held: Sequence[Sequence[str]], *, bf16: bool) -> str:
+    """Return a note about a rank that lowers the level of another; empty if there is none."""
+    own = [levels for levels, _, _ in found]
+    lowered = next((rank for rank, levels in enumerate(own) if len(held[rank]) < len(levels)), None)
     if lowered is None:
         return ""
-    lowest = own.index(min(own))
-    reason = "ranks of a machine share packed weights"
-    if bf16 and UNITS[own[lowest]] != UNITS[own[lowered]]:
+    before, after = own[lowered][-1], held[lowered][-1]
+    units = [[*dict.fromkeys(map(unit_of, levels))] for levels in own]
+    if bf16 and unit_of(before) != unit_of(after):
+        lacking = [rank for rank, known in enumerate(units) if unit_of(before) not in known]
+        lowest = min(lacking, key=lambda rank: len(units[rank]))
         reason = "bits in bf16 depend on the CPU's instructions; dist.isa=same refuses"
+    else:
+        node = found[lowered][1]
+        lowest = next(
+            rank for rank, (levels, where, _) in enumerate(found) if (levels[-1], where) == (after, node)
+        )
+        reason = "ranks of a machine share packed weights"
     return (
-        f"[ranks] rank {lowest} on {hosts[lowest]} has level {LEVELS[own[lowest]]} only, so rank {lowered} uses "
-        f"{LEVELS[held[lowered]]} instead of {LEVELS[own[lowered]]}: {reason}"
+        f"[ranks] rank {lowest} on {found[lowest][2]} has level {own[lowest][-1]} only, so rank {lowered} uses "
+        f"{after} instead of {before}: {reason}"
     )
 
 
