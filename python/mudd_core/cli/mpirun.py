@@ -12,6 +12,7 @@ from pathlib import Path
 from mudd_core.base.surroundings import ENVIRONMENT, launcher_number
 from mudd_core.cli.names import TYPED
 from mudd_core.dist.open_mpi import find_mpirun
+from mudd_core.run.ranks.core_kinds import fast_cores
 from mudd_core.run.ranks.rank_cores import usable_cores
 
 _HOSTFILE = "OMPI_MCA_orte_default_hostfile"  # the MPI operator sets this variable in its launcher
@@ -25,9 +26,9 @@ _PASSED_ON = ("PYTHONPATH", "PATH", "LD_LIBRARY_PATH", "MUDD_LAUNCHED", TYPED, *
 class Machine:
     """Properties of the machine that determine mpirun's options.
 
-    cores: the physical cores that this process may use. threads: the hardware threads of these cores. whole: no
-    affinity mask or quota restricts this process. cma: a process may copy from another process's memory. shell: mpirun
-    finds a program that starts processes on other hosts.
+    cores: the physical cores that this process may use, without slow ones. threads: the hardware threads of these
+    cores. whole: no affinity mask or quota restricts this process, and no core is slow. cma: a process may copy from
+    another process's memory. shell: mpirun finds a program that starts processes on other hosts.
     """
 
     mpirun: str
@@ -105,8 +106,10 @@ def mpirun_argv(
 
 def this_machine() -> Machine:
     """Return the properties of this machine; raise UserError with the packages to install if Open MPI is missing."""
-    mask, usable = os.sched_getaffinity(0), usable_cores()
-    siblings = {_siblings(cpu) for cpu in mask}
+    mask = os.sched_getaffinity(0)
+    fast = fast_cores(mask)
+    usable = min(usable_cores(), len(fast))
+    siblings = {_siblings(cpu) for cpu in fast}
     return Machine(
         mpirun=find_mpirun(),
         cores=min(len(siblings), usable),

@@ -26,6 +26,7 @@ from mudd_core.run.build.rows import data_end_note, ended_by_data, training_rows
 from mudd_core.run.build.run_data import shared_data, with_text
 from mudd_core.run.build.shared_memory import fit_node
 from mudd_core.run.build.stored_types import require_types, stored_in, types_note
+from mudd_core.run.ranks.core_kinds import slow_cores_text
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.records.machine import TRIES, Peak
 from mudd_core.run.store.checkpoints import Checkpoints
@@ -152,6 +153,7 @@ def _components(parts: _Parts, ranks: Ranks, checkpoints: Checkpoints | None) ->
         *start_warnings.of_wire(config, ranks.nodes),
     ]
     notes = [
+        slow_cores_text(),
         slow_note(config.optim),
         trained_note(parts.model.store, config.tune),
         types_note(parts.model, config, checkpoints),

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from mudd_core import _core
+from mudd_core.run.ranks.core_kinds import fast_cores
 from mudd_core.run.ranks.other_load import OtherLoad, ticks_of_children
 
 LOAD = "load"  # key in metrics.jsonl
@@ -73,7 +74,10 @@ class LoadMeter:
 
 
 def allowed_cores(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int:
-    """Return the cores that this process's control group allows; the cores of the affinity mask if that is unknown."""
+    """Return the cores that this process's control group allows; the cores of the affinity mask if that is unknown.
+
+    The slow cores of an ARM CPU with fast ones do not count.
+    """
     try:
         path = (proc / "self/cpuset").read_text(encoding="utf-8").strip().lstrip("/")
     except (OSError, ValueError):
@@ -84,7 +88,8 @@ def allowed_cores(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgrou
     ):
         try:
             parts = [part.split("-") for part in file.read_text(encoding="ascii").strip().split(",")]
-            return sum(int(part[-1]) - int(part[0]) + 1 for part in parts)
+            cores = (core for part in parts for core in range(int(part[0]), int(part[-1]) + 1))
+            return len(fast_cores(cores))
         except (OSError, ValueError, IndexError):
             continue
     return len(os.sched_getaffinity(0))

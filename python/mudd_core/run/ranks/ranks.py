@@ -24,6 +24,7 @@ from mudd_core.base.errors import (
 from mudd_core.config.own_files import fault_in_own_file
 from mudd_core.dist import Comm
 from mudd_core.run.ranks import rank_cores
+from mudd_core.run.ranks.core_kinds import use_fast_cores
 from mudd_core.run.ranks.rank_cores import usable_cores
 
 Value = TypeVar("Value")
@@ -45,17 +46,18 @@ class Ranks:
         return 1 if self.comm is None else self.comm.nodes
 
     def threads(self, asked: int) -> int:
-        """Return the compute threads of this rank: the requested number, or its part of the cores.
+        """Return the compute threads of this rank: the requested number, or its part of the fast cores.
 
-        0 leaves the decision to OpenMP.
+        0 leaves the decision to OpenMP. If the CPU has slow cores too, this process is bound to the fast ones.
         """
+        on_fast = use_fast_cores(asked)
         if asked or os.environ.get("OMP_NUM_THREADS"):
             return asked
         if self.comm is None or self.world == 1:
             cores = usable_cores()
             # OpenMP counts the cores of mpirun's binding, but does not know the quotas of control groups.
             has_quota = cores < len(os.sched_getaffinity(0))
-            return cores if has_quota or rank_cores.started_by_mpirun() else 0
+            return cores if has_quota or on_fast or rank_cores.started_by_mpirun() else 0
         mine = (socket.gethostname(), sorted(os.sched_getaffinity(0)))
         return rank_cores.threads_of_rank(
             mine, [(host, mask) for host, mask in self.gathered(mine)], usable_cores()

@@ -13,8 +13,10 @@ from mudd_core import _core
 from mudd_core.base.errors import UserError
 from mudd_core.base.surroundings import is_rank, launcher_number, require_levels, require_one_process
 from mudd_core.run.build.start_warnings import of_level, of_threads
+from mudd_core.run.ranks.core_kinds import slow_cores_text
 from mudd_core.run.ranks.other_load import OtherLoad, competing_text
 from mudd_core.run.ranks.rank_cores import usable_cores, widen_binding
+from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.tools.doctor import Finding, Level, from_message
 
 _LOAD_SECONDS = 0.5  # of the measurement of other processes
@@ -44,20 +46,23 @@ def level(place: Path) -> Iterator[Finding]:
 def cores(place: Path) -> Iterator[Finding]:
     """Yield the cores that a training may use, and the reason if it may not use the others."""
     yield from _launcher()
-    machine, bound, usable = os.cpu_count() or 1, len(os.sched_getaffinity(0)), usable_cores()
-    threads = _core.num_threads()
+    machine, bound = os.cpu_count() or 1, len(os.sched_getaffinity(0))
+    threads = Ranks().threads(0) or _core.num_threads()  # as a run chooses them
+    usable, slow = usable_cores(), slow_cores_text()
     yield Finding(Level.OK, f"{usable} of {machine} cores usable, {threads} threads")
+    if slow:
+        yield Finding(Level.OK, from_message(Level.OK, slow).found)
     if bound < machine:
         yield Finding(
             Level.WARNING,
             f"the process is bound to {bound} of {machine} cores",
             f"taskset -c 0-{machine - 1} <the command>, or request more cores from the launcher",
         )
-    if usable < bound:
+    if usable < (fast := len(os.sched_getaffinity(0))):
         yield Finding(
             Level.WARNING,
-            f"the quota of the control group allows {usable} of {bound} cores",
-            f"raise it: docker run --cpus={bound}, or resources.limits.cpu: {bound} in Kubernetes",
+            f"the quota of the control group allows {usable} of {fast} cores",
+            f"raise it: docker run --cpus={fast}, or resources.limits.cpu: {fast} in Kubernetes",
         )
     text = os.environ.get("OMP_NUM_THREADS")
     if text is not None and min(map(launcher_number, text.replace(" ", "").split(","))) < 1:
