@@ -38,7 +38,7 @@ class Run(NamedTuple):
     seconds: float
 
 
-LEVELS = ("portable", "avx2", "avx512", "highest")
+LEVELS = ("portable", "avx2", "avx512", "neon", "highest")
 
 
 def environment(program: str, level: str) -> dict[str, str]:
@@ -54,7 +54,8 @@ def own_levels() -> list[str]:
     """Return two levels that differ on this CPU."""
     from mudd_core import _core
 
-    return ["portable", "avx2"] if _core.detected_isa() == "avx2" else ["avx2", "highest"]
+    detected = _core.detected_isa()
+    return ["portable", detected] if detected in ("avx2", "neon") else ["avx2", "highest"]
 
 
 def verdict(found: Mapping[str, str]) -> str:

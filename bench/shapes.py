@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,9 +91,16 @@ def peak_rss_mib() -> float:
     raise RuntimeError("/proc/self/status has no VmHWM")
 
 
+CPUINFO = Path("/proc/cpuinfo")
+
+
 def cpu_name() -> str:
-    """Return the name of the first CPU; a name without a number is extended by family and model, to be unique."""
-    fields = (line.split(":", 1) for line in Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines())
+    """Return the name of the CPU; a name without a number is extended by family and model, to be unique."""
+    if platform.machine() == "aarch64":  # Linux has numbers instead of a name
+        from mudd_core import _core
+
+        return _core.cpu_name()
+    fields = (line.split(":", 1) for line in CPUINFO.read_text().split("\n\n")[0].splitlines())
     facts = {key.strip(): value.strip() for key, value in fields}
     name = facts.get("model name", "unknown CPU")
     if any(letter.isdigit() for letter in name) or "cpu family" not in facts:
@@ -102,15 +110,16 @@ def cpu_name() -> str:
 
 def cpu_flags() -> set[str]:
     """Return the instruction sets that Linux reports."""
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("flags"):
+    for line in CPUINFO.read_text().splitlines():
+        if line.startswith(("flags", "Features")):
             return set(line.split(":", 1)[1].split())
     return set()
 
 
 def cpu_levels() -> list[str]:
     """Return the instruction sets that matmul results depend on."""
-    return [n for n in ("avx2", "fma", "avx512f", "avx512_bf16", "amx_bf16") if n in cpu_flags()]
+    known = ("avx2", "fma", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "sve", "bf16")
+    return [name for name in known if name in cpu_flags()]
 
 
 # The names of mudd_core's levels in the libraries of the baselines.

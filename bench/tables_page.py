@@ -18,6 +18,7 @@ NAMES = {
 BASELINES = ("eager", "compile", "jax")
 UNITS = {
     "portable": "portable",
+    "neon": "NEON",
     "avx2": "AVX2",
     "avx512": "AVX-512",
     "avx512_bf16": "AVX512-bf16",

@@ -8,12 +8,17 @@ are passed to pytest; without arguments the whole suite runs, once for each line
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-OURS = ("portable", "avx2", "")  # "": the best that the CPU has
+OURS = (
+    "portable",
+    *(["avx2"] if platform.machine() == "x86_64" else []),
+    "",
+)  # "": the best that the CPU has
 
 # Level of the reference libraries: the variables that cap them at it.
 REFERENCES: dict[str, dict[str, str]] = {

@@ -8,6 +8,7 @@ The table is between `<!-- same bits -->` and `<!-- end of the same bits -->` (.
 from __future__ import annotations
 
 import json
+import platform
 import re
 import sys
 import time
@@ -54,7 +55,11 @@ def rows() -> list[Row]:
 
 
 def cpu() -> str:
-    """Return the name of this CPU with its family and model, which tell apart CPUs of one name."""
+    """Return the name of this CPU; on x86-64 with family and model, which tell apart CPUs of one name."""
+    if platform.machine() == "aarch64":  # Linux has numbers instead of a name
+        from mudd_core import _core
+
+        return _core.cpu_name()
     text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     facts = {
         key: re.search(rf"^{key}\s*: (.*)$", text, re.MULTILINE)

@@ -3,7 +3,7 @@
 1. `cases` random cases (2,000) of every op, drawn by hypothesis: all levels of this CPU give the same bits.
 2. The goldens' runs of every family at each level: the committed bits. Their hashes go to bench/results/same_bits.json.
 3. Every family at 9 million parameters, sequences of 512 tokens: one hash at AVX2 and at the CPU's own level after 20
-   steps; on a CPU whose own level is AVX2, at the portable level and at AVX2 after 3 steps.
+   steps; on a CPU whose own level is AVX2 or NEON, at the portable level and at this level after 3 steps.
 
 With --compiler, its modules are built in build/<compiler>: 1 compares them with those of ./run, 2 uses them, and 3 is
 left out. The same command continues a log that has no end, leaving out what has been equal; each start writes its
@@ -89,7 +89,8 @@ def models_at_levels(log: Log) -> bool:
     """Compare the weights of whole models; False if they differ."""
     if log.has(MODELS):
         return True
-    pair = ["avx2", "highest"] if levels()[-1] != "avx2" else ["portable", "avx2", "--steps=3"]
+    highest = levels()[-1]
+    pair = ["portable", highest, "--steps=3"] if highest in ("avx2", "neon") else ["avx2", "highest"]
     words = ["--programs=ours", "--seq-len=512", "--batch=4", "--levels", *pair]
     command = [sys.executable, str(ROOT / "bench" / "bench_levels.py"), *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -48,7 +48,7 @@ COMMANDS = (
 )
 _MASKS = (
     (r"ETA about \S+", "ETA about T"),
-    (r"(avx\w*|amx\w*|portable)$", "LEVEL"),
+    (r"(avx\w*|amx\w*|neon|portable)$", "LEVEL"),
     (r"[\d.]+ [KMGTP]iB", "SIZE"),
     (r"but .* leaves", "but ... leaves"),
     (r"; set train\.batch_size.*", "; set ..."),

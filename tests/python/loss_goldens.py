@@ -31,17 +31,16 @@ FAMILIES = (
     "mudd_experts",
 )  # of small_models.CASES
 STEPS = 20
-# The environment of each level that every CPU with AVX2 can run. Emulations have the same bits as the hardware unit.
+# The environment of each level that every CPU can run. Emulations have the same bits as the hardware unit.
 EVERYWHERE = {
     "portable": {"MUDD_MAX_ISA": "portable"},
-    "avx2": {"MUDD_MAX_ISA": "avx2"},
     "emu_avx512_bf16": {"MUDD_EMULATE": "emu_avx512_bf16"},
     "emu_amx_bf16": {"MUDD_EMULATE": "emu_amx_bf16"},
 }
 # The updates in the test of an emulation: each loss and norm depends on the bits of all updates before it.
 EMULATED_STEPS = 4
 # Levels that only some CPUs have.
-OF_CPU = ("avx512", "avx512_bf16", "amx_bf16")
+OF_CPU = ("avx2", "avx512", "avx512_bf16", "amx_bf16", "neon")
 
 
 def levels() -> Mapping[str, Mapping[str, str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ sys.path[:0] = [str(ROOT / "bench")]
 import bench_baselines  # noqa: E402
 import bench_startup  # noqa: E402
 import plot_speed  # noqa: E402
+import shapes  # noqa: E402
 import tables_page  # noqa: E402
 import tables_summary  # noqa: E402
 from mudd_core import _core  # noqa: E402
@@ -38,7 +40,24 @@ def step(
 
 
 def test_every_instruction_set_level_has_its_name_on_the_pages() -> None:
-    assert set(tables_page.UNITS) == set(_core.isa_levels())
+    assert set(tables_page.UNITS) >= {*_core.isa_levels(), "neon"}
+
+
+def test_a_machine_with_arm_has_its_own_files_and_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "cpuinfo").write_text(
+        "processor\t: 0\nFeatures\t: fp asimd crc32 bf16\nCPU part\t: 0xd4f\n\n"
+    )
+    monkeypatch.setattr(shapes, "CPUINFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr(shapes.platform, "machine", lambda: "aarch64")
+    monkeypatch.setattr(_core, "cpu_name", lambda: "ARM Neoverse-V2")
+    monkeypatch.setenv("MUDD_MAX_ISA", "neon")
+    assert shapes.cpu_name() == "ARM Neoverse-V2" and shapes.cpu_levels() == ["asimd", "bf16"]
+    assert tables_page.slug(shapes.cpu_name()) == "arm_neoverse_v2" and shapes.baseline_caps() == {}
+    rows = [row | {"isa": "neon"} for row in (step("ours", 3000), step("eager", 2000))]
+    text = tables_summary.headline([kept(*rows) | {"cpu": shapes.cpu_name()}])
+    assert "| ARM Neoverse-V2 | fp32, NEON | 9M | 1 | 1.50 |" in text
 
 
 def kept(*rows: dict[str, Any]) -> dict[str, Any]:
