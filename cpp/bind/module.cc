@@ -1,6 +1,13 @@
 // The bindings of _core: they convert arguments, release the GIL and call the core.
 #include <pybind11/pybind11.h>
 
+#if defined(__aarch64__)
+#include <sys/auxv.h>
+
+#include <string>
+
+#include "mudd/base/arm_cpu.h"
+#endif
 #include "mudd/base/test_build.h"
 
 namespace py = pybind11;
@@ -25,6 +32,10 @@ void bind_mix(py::module_& m);
 MUDD_TEST_BUILD void bind_testing(py::module_& m);
 
 PYBIND11_MODULE(_core, m) {
+#if defined(__aarch64__)
+  if (const std::string fault = mudd::arm_cpu_fault(getauxval(AT_HWCAP)); !fault.empty())
+    throw py::import_error(fault);
+#endif
   m.doc() = "C++ core of mudd_core; the documented face is the Python package around it.";
   bind_base(m);
   bind_kernels(m);

@@ -7,10 +7,15 @@ TEST_CASE("levels parse and order") {
   using namespace mudd;
 #if defined(__aarch64__)
   CHECK(parse_isa("neon") == Isa::neon);
-  CHECK_THROWS_AS(parse_isa("avx2"), Error);  // of another architecture
+  CHECK_THROWS_WITH_AS(parse_isa("avx2"),
+                       "[isa] MUDD_MAX_ISA: expected one of portable, neon, got 'avx2', a level of x86-64", Error);
 #else
   CHECK(parse_isa("avx2") == Isa::avx2);
-  CHECK_THROWS_AS(parse_isa("neon"), Error);
+  CHECK_THROWS_WITH_AS(
+      parse_isa("neon"),
+      "[isa] MUDD_MAX_ISA: expected one of portable, avx2, avx512, avx512_bf16, amx_bf16, got 'neon', "
+      "a level of 64-bit ARM",
+      Error);
 #endif
   CHECK(Isa::portable < kHighestIsa);
   CHECK_THROWS_AS(parse_isa("sse9"), Error);

@@ -1,7 +1,9 @@
 #include "mudd/base/isa.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 
 #include "mudd/base/check.h"
 #include "mudd/base/name_table.h"
@@ -12,18 +14,25 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #elif defined(__aarch64__)
-#include <cstdio>
 #include <fstream>
+
+#include "mudd/base/arm_cpu.h"
 #endif
 
 namespace mudd {
 namespace {
 
 constexpr const char* kEmulations[] = {"emu_avx512_bf16", "emu_amx_bf16"};
+constexpr const char* kX86Names[] = {"portable", "avx2", "avx512", "avx512_bf16", "amx_bf16"};
+constexpr const char* kArmNames[] = {"portable", "neon"};
 #if defined(__aarch64__)
-constexpr const char* kNames[] = {"portable", "neon"};
+constexpr auto& kNames = kArmNames;
+constexpr auto& kOtherNames = kX86Names;
+constexpr const char* kOtherCpus = "x86-64";
 #else
-constexpr const char* kNames[] = {"portable", "avx2", "avx512", "avx512_bf16", "amx_bf16"};
+constexpr auto& kNames = kX86Names;
+constexpr auto& kOtherNames = kArmNames;
+constexpr const char* kOtherCpus = "64-bit ARM";
 #endif
 
 #if defined(__x86_64__)
@@ -70,22 +79,9 @@ Isa detect() {
 #elif defined(__aarch64__)
 Isa detect() { return Isa::neon; }  // a part of the base instructions, which the portable kernels use too
 
-// The parts of ARM's servers and of the Raspberry Pi, by their number in the register MIDR.
-struct ArmPart {
-  unsigned long number;
-  const char* name;
-};
-constexpr ArmPart kParts[] = {{0xd08, "Cortex-A72"},  {0xd0b, "Cortex-A76"},  {0xd0c, "Neoverse N1"},
-                              {0xd40, "Neoverse V1"}, {0xd49, "Neoverse N2"}, {0xd4f, "Neoverse V2"}};
-constexpr unsigned long kArm = 0x41;
-
-// Return the number after the first `key` of /proc/cpuinfo, or 0.
-unsigned long cpu_fact(const std::string& key) {
-  std::ifstream lines("/proc/cpuinfo");
-  for (std::string line; std::getline(lines, line);)
-    if (const size_t colon = line.find(':'); colon != line.npos && line.compare(0, key.size(), key) == 0)
-      return std::strtoul(line.c_str() + colon + 1, nullptr, 0);
-  return 0;
+std::string text_in(const char* path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 #else
 Isa detect() { return Isa::portable; }
@@ -110,7 +106,12 @@ const char* read_emulation() {
 const char* name_of(Isa level) { return kNames[static_cast<int>(level)]; }
 
 Isa parse_isa(const std::string& name) {
-  return static_cast<Isa>(position_of(kNames, name, "isa", "MUDD_MAX_ISA"));
+  try {
+    return static_cast<Isa>(position_of(kNames, name, "isa", "MUDD_MAX_ISA"));
+  } catch (const Error& error) {
+    if (std::find(std::begin(kOtherNames), std::end(kOtherNames), name) == std::end(kOtherNames)) throw;
+    throw Error(std::string(error.what()) + ", a level of " + kOtherCpus);
+  }
 }
 
 Isa detected_isa() {
@@ -139,13 +140,7 @@ std::string cpu_name() {
   while (!name.empty() && name.back() == ' ') name.pop_back();
   return name;
 #elif defined(__aarch64__)
-  const unsigned long maker = cpu_fact("CPU implementer"), number = cpu_fact("CPU part");
-  if (maker == 0) return "";
-  for (const ArmPart& part : kParts)
-    if (maker == kArm && part.number == number) return std::string("ARM ") + part.name;
-  char text[64];
-  std::snprintf(text, sizeof text, "aarch64 CPU (maker 0x%lx, part 0x%lx)", maker, number);
-  return text;
+  return arm_cpu_name(text_in("/proc/cpuinfo"), text_in("/proc/device-tree/model"));
 #else
   return "";
 #endif

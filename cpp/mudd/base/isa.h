@@ -32,7 +32,7 @@ Isa active_isa();
 // nullptr if it is not set. An Error outside the testing build.
 const char* emulated_level();
 
-// Return "AMD EPYC ..." from cpuid, or "ARM Neoverse N1" from /proc/cpuinfo; empty if unknown.
+// Return "AMD EPYC ..." from cpuid, or "ARM Neoverse-N1" (arm_cpu.h); empty on other CPUs.
 std::string cpu_name();
 
 }  // namespace mudd
