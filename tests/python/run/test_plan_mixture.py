@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from pathlib import Path
 
@@ -22,8 +23,7 @@ from mixture_cases import (
 )
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config
-from mudd_core.data.pipelines import RowShape, prepare, sizes_before_start
-from mudd_core.data.pipelines.cache_plan import cache_to_build
+from mudd_core.data.pipelines import RowShape, cache_to_build, prepare, sizes_before_start
 from mudd_core.data.pipelines.mixture.rows import MixedRows
 from mudd_core.data.sources.listing import Listing
 from mudd_core.run.build.rows import row_shape
@@ -80,6 +80,19 @@ def test_a_plan_after_a_start_builds_no_cache_and_has_the_trained_vocabulary(fol
         done = launched(folder, "--config=tiny.py", *words_of(folder, *words), "--workdir=run", "--plan")
         assert done.returncode == 0, done.stderr
         assert "token cache" not in done.stdout and f"vocabulary {size:,}\n" in done.stdout
+
+
+def test_a_plan_of_records_after_a_start_has_the_trained_vocabulary(folder: Path) -> None:
+    records = folder / "web.jsonl"
+    texts = [file.read_text() for file in sorted((folder / "web").iterdir())]
+    records.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    settings = ["data.tokenizer=bpe", "data.vocab_size=3000", "model.vocab_size=0", f"data.path={records}"]
+    config = config_of(folder, *settings)
+    assert "vocabulary 3,000\n" in text_of(config, folder) and not (folder / "cache").exists()
+    size = prepare(config, progress=quiet).vocab_size
+    kept = sorted(folder.rglob("*"))
+    assert size < 3000 and f"vocabulary {size:,}\n" in text_of(config, folder)
+    assert sorted(folder.rglob("*")) == kept
 
 
 def test_the_memory_of_a_first_start_is_that_of_one_child_process(folder: Path) -> None:

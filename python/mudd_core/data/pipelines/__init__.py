@@ -26,6 +26,7 @@ from mudd_core.data.sources.corpus import Progress
 from mudd_core.data.sources.hub_datasets import with_local_sources, with_test
 
 if TYPE_CHECKING:
+    from mudd_core.data.pipelines.cache_plan import CacheToBuild
     from mudd_core.data.pipelines.mixture.ends import Sized
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "Prepared",
     "RowShape",
     "Rows",
+    "cache_to_build",
     "parts_of",
     "pipeline_named",
     "plan_note",
@@ -91,6 +93,16 @@ def prepare(
 
         return prepare_mixture(config, how, _prepare_one)
     return _prepare_one(config, how)
+
+
+def cache_to_build(config: Config) -> CacheToBuild:
+    """Estimate the token caches that a start would build from plain text, and count the ones that exist.
+
+    Raise UserError if a start would refuse a source of data.mix.
+    """
+    from mudd_core.data.pipelines.cache_plan import cache_to_build as estimate
+
+    return estimate(config, _prepare_one)
 
 
 def sizes_before_start(config: Config, shape: RowShape) -> Sequence[Sized | None]:

@@ -10,12 +10,14 @@ from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.storage import is_url
 from mudd_core.config import Config
 from mudd_core.config.mix_sources import source_config, source_names
-from mudd_core.config.pipelines import spec_of
+from mudd_core.config.pipelines import PIPELINES, spec_of
 from mudd_core.data.cache.folder import is_current
 from mudd_core.data.cache.token_cache import TokenCache, fingerprint_of, open_cache
 from mudd_core.data.documents.plain_text import PlainText
+from mudd_core.data.pipelines.existing import existing_data
 from mudd_core.data.pipelines.mixture.tokenizer import TRAINED, trained_config
 from mudd_core.data.pipelines.text import in_records
+from mudd_core.data.rows import PrepareOne
 from mudd_core.data.sources.access import Access, cache_root
 from mudd_core.data.sources.boundaries import rule_named
 from mudd_core.data.tokenizers.source import TokenizerSource, find_tokenizer
@@ -42,14 +44,16 @@ class CacheToBuild:
     vocab_size: int = 0
 
 
-def cache_to_build(config: Config) -> CacheToBuild:
+def cache_to_build(config: Config, prepare_one: PrepareOne) -> CacheToBuild:
     """Estimate the token cache that a start would build from plain text; for a mixture, the caches of all sources.
+
+    prepare_one: returns the data of records whose cache exists.
 
     Raise UserError if a start would refuse a source of the mixture.
     """
     names = source_names(config)
     if not names:
-        return _of_one(config)
+        return _of_records(config, prepare_one) or _of_one(config)
     trained = trained_config(config)
     found = _together(
         [source_cache(config, trained, name) for name in names], cache_root(config), trained is None
@@ -87,6 +91,23 @@ def _memory(kind: str, text: int) -> int:
         return 0
     training = _TRAINING_BYTES + int(_TRAINING_BYTES_A_BYTE * text) if kind == TRAINED else 0
     return max(_ENCODING_BYTES, training)
+
+
+def _of_records(config: Config, prepare_one: PrepareOne) -> CacheToBuild | None:
+    """Return the facts of an existing cache of records with a trained tokenizer; None for other data."""
+    settings = config.data
+    spec = PIPELINES.get(settings.pipeline)
+    if settings.tokenizer != TRAINED or spec is None or spec.ids_alone:
+        return None
+    try:
+        if spec.plain_text and not in_records(settings):
+            return None
+        data = existing_data(config, prepare_one)
+    except (FormatError, OSError, UserError):  # the start reports the error
+        return None
+    if data is None:
+        return None
+    return CacheToBuild(0, cache_root(config), tokens=data.train_tokens, vocab_size=data.vocab_size)
 
 
 def _of_one(config: Config, *, look: bool = True) -> CacheToBuild:

@@ -12,7 +12,8 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.surroundings import notes_stream
 from mudd_core.base.units import bytes_text, flops_text
 from mudd_core.config import Config, MeshConfig
-from mudd_core.data.pipelines.cache_plan import CacheToBuild, cache_to_build
+from mudd_core.data.pipelines import cache_to_build
+from mudd_core.data.pipelines.cache_plan import CacheToBuild
 from mudd_core.engine import memory
 from mudd_core.engine.flops import matrix_weights, peak_flops
 from mudd_core.engine.frozen import stored_note, trained_note

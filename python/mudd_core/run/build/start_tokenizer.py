@@ -18,6 +18,7 @@ from mudd_core.data import pipelines
 from mudd_core.data.cache.token_cache import open_cache
 from mudd_core.data.pipelines import Prepared
 from mudd_core.data.pipelines.document_data import DocumentData
+from mudd_core.data.pipelines.existing import NoCacheError, without_build
 from mudd_core.data.pipelines.mixture.data import MixedData
 from mudd_core.data.sources.access import Access, cache_root
 from mudd_core.data.tokenizers.source import TokenizerSource, find_tokenizer, needs_its_folder
@@ -115,19 +116,12 @@ def _unknown(config: Config) -> str:
     )
 
 
-class _NotBuiltError(Exception):
-    """The token cache does not exist yet."""
-
-
 def _prepared(config: Config) -> Prepared | None:
     """Return the data of a config if its token cache exists; None if it would have to be built."""
-
-    def refuse() -> None:
-        raise _NotBuiltError
-
+    how = without_build()
     try:
-        return pipelines.prepare(config, progress=lambda *_: None, before_build=refuse)
-    except _NotBuiltError:
+        return pipelines.prepare(config, progress=how.progress, before_build=how.before_build)
+    except NoCacheError:
         return None
 
 

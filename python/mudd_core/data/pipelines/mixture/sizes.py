@@ -11,10 +11,11 @@ from mudd_core.config import Config
 from mudd_core.config.mix_sources import source_config, source_names
 from mudd_core.config.pipelines import spec_of
 from mudd_core.data.pipelines.cache_plan import source_cache
+from mudd_core.data.pipelines.existing import existing_data
 from mudd_core.data.pipelines.mixture.ends import Sized
 from mudd_core.data.pipelines.mixture.names import naming
-from mudd_core.data.pipelines.mixture.tokenizer import NoCacheError, is_here, trained_config, without_build
-from mudd_core.data.rows import Preparation, PrepareOne, RowShape
+from mudd_core.data.pipelines.mixture.tokenizer import trained_config
+from mudd_core.data.rows import PrepareOne, RowShape
 
 
 @dataclass(frozen=True)
@@ -34,24 +35,18 @@ def sizes_before_start(config: Config, shape: RowShape, prepare_one: PrepareOne)
 
     Raise UserError if a source cannot be read, as a start does.
     """
-    names, how, trained = source_names(config), without_build(), trained_config(config)
+    names, trained = source_names(config), trained_config(config)
     found: list[Sized | None] = []
     for name in names:
         with naming(name):
-            counted = (
-                None if trained is None else _counted(source_config(trained, name), shape, how, prepare_one)
-            )
+            counted = None if trained is None else _counted(source_config(trained, name), shape, prepare_one)
         found.append(counted or _estimated(source_cache(config, trained, name).tokens, shape))
     return found
 
 
-def _counted(config: Config, shape: RowShape, how: Preparation, prepare_one: PrepareOne) -> Sized | None:
+def _counted(config: Config, shape: RowShape, prepare_one: PrepareOne) -> Sized | None:
     """Return the sequences of a source; None if a start would read or fetch its text."""
-    if not is_here(config.data):
-        return None
-    try:
-        data = prepare_one(config, how)
-    except NoCacheError:
+    if (data := existing_data(config, prepare_one)) is None:
         return None
     # its sequences would be computed for all passes, and kept in files
     if spec_of(config.data.pipeline).mixes_epochs:

@@ -13,15 +13,14 @@ from pathlib import Path
 
 from mudd_core import _core
 from mudd_core.base.errors import SaveError
-from mudd_core.base.storage import is_url
 from mudd_core.config import Config
-from mudd_core.config.data import DataConfig
 from mudd_core.config.fields import replace_path
 from mudd_core.config.mix_sources import source_config, source_names
 from mudd_core.config.pipelines import spec_of
 from mudd_core.data.cache.folder import is_current, locked
 from mudd_core.data.documents.plain_text import PlainText
 from mudd_core.data.documents.source import DocumentSource, document_source
+from mudd_core.data.pipelines.existing import NoCacheError, is_here, without_build
 from mudd_core.data.pipelines.mixture.names import naming
 from mudd_core.data.pipelines.text import in_records
 from mudd_core.data.progress import UNKNOWN, ConsoleProgress, end_on_request
@@ -35,24 +34,6 @@ from mudd_core.data.tokenizers.bpe_training import PHASE, train_bpe
 from mudd_core.data.tokenizers.source import TokenizerSource
 
 TRAINED = "bpe"
-
-
-class NoCacheError(Exception):
-    """The signal that a start would read text for a new cache."""
-
-
-def without_build() -> Preparation:
-    """Return a preparation that prints nothing and raises NoCacheError instead of building a cache."""
-
-    def refuse() -> None:
-        raise NoCacheError
-
-    return Preparation(None, lambda *_: None, refuse)
-
-
-def is_here(data: DataConfig) -> bool:
-    """Return whether a source needs no network."""
-    return not data.dataset and not any(map(is_url, (data.path, data.eval_path, data.tokenizer)))
 
 
 def trained_config(config: Config) -> Config | None:
