@@ -145,6 +145,8 @@ def environment_text(precision: str) -> str:
 
 # Environment variable of the ranks that launch.py --ranks starts: the program as the user typed it.
 PROGRAM = "MUDD_PROGRAM"
+_LAUNCHER = "launch.py"
+_CHECKOUT_LAUNCHER = Path(__file__).resolve().parents[3] / _LAUNCHER  # an installed wheel has none
 _MODULES = ("__main__.py", "train.py", "preprocess.py")  # python -m mudd_core, mudd_core.train, ...
 
 
@@ -192,7 +194,8 @@ def program() -> list[str]:
         started.parent.name,
         started.parent.parent.name,
     )
-    return ["python3", "-m", "mudd_core"] if as_module else ["python3", "launch.py"]
+    from_checkout = started.name == _LAUNCHER or _CHECKOUT_LAUNCHER.is_file()
+    return ["python3", _LAUNCHER] if from_checkout and not as_module else ["python3", "-m", "mudd_core"]
 
 
 def typed_program() -> list[str]:
@@ -204,6 +207,6 @@ def typed_program() -> list[str]:
     if PROGRAM in os.environ and any(name in os.environ for name in RANK_NUMBERS):
         return shlex.split(os.environ[PROGRAM])
     typed = sys.argv[0] if sys.argv else ""
-    if Path(typed).name != "launch.py" or "/" not in typed:
+    if Path(typed).name != _LAUNCHER or "/" not in typed:
         return program()
     return [typed] if os.access(typed, os.X_OK) else ["python3", typed]

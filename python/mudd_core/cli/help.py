@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 import textwrap
 
 from mudd_core.base.show.terminal import WIDTH, folded
-from mudd_core.base.surroundings import program
+from mudd_core.base.surroundings import typed_program
 from mudd_core.cli.main_help import CODE, WRITING, example_lines, option_lines
 from mudd_core.cli.names import OPTIONS, READING
 from mudd_core.config import FAMILIES, Config
@@ -108,7 +109,7 @@ EXIT_CODES = {
 
 def command_help(command: str, config: Config | None) -> str:
     """Return the help of one command. config: the config whose field values are shown; None: the defaults."""
-    called = " ".join(program())
+    called = shlex.join(typed_program())
     fields = {info.path: info for info in walk(config or Config())}
     shown = [short_entry(fields[path], WIDTH) for path in _FIELDS[command] if path in fields]
     taken = [name for name, (_, _, takers) in OPTIONS.items() if command in takers or not takers]
@@ -133,7 +134,7 @@ def command_help(command: str, config: Config | None) -> str:
 def original_help(program_asked: Program, command: str) -> str:
     """Return the help of an original program's command: its keys with their defaults, and the options of launch.py."""
     flags = program_asked.flags
-    called = " ".join(program()) + (".train" if flags else f" {program_asked.config or command}")
+    called = shlex.join(typed_program()) + (".train" if flags else f" {program_asked.config or command}")
     keys = "--flag value ..." if flags else "key=value ..."
     taken = [name for name, (_, _, takers) in OPTIONS.items() if "train" in takers or not takers]
     refused = () if program_asked.of_device else (DEVICES,)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
 
 from mudd_core import __version__
 from mudd_core.base.packages import pages
 from mudd_core.base.show.terminal import folded
-from mudd_core.base.surroundings import program
+from mudd_core.base.surroundings import typed_program
 from mudd_core.cli.names import COMMANDS, GROUPS, JOB_OPTIONS, OPTIONS, TOOLS, is_optional
 
 CODE = "--explain-error"
@@ -53,7 +54,7 @@ def version() -> str:
 
 def short_usage() -> str:
     """Return the text that is printed without arguments."""
-    called = " ".join(program())
+    called = shlex.join(typed_program())
     lines = [
         f"usage: {called} [command] --config=FILE [options] [section.field=value ...]",
         "",
@@ -69,7 +70,7 @@ def short_usage() -> str:
 
 def main_help() -> str:
     """Return the help of the program: commands, options, examples."""
-    called = " ".join(program())
+    called = shlex.join(typed_program())
     lines = [
         f"usage: {called} [command] --config=FILE [options] [section.field=value ...]",
         "",
@@ -131,4 +132,4 @@ def _value_of(option: str) -> str:
 
 def example_lines(arguments: Iterable[str]) -> list[str]:
     """Return a line for each example, after the program's name."""
-    return [f"  {' '.join(program())} {line}" for line in arguments]
+    return [f"  {shlex.join(typed_program())} {line}" for line in arguments]

@@ -10,7 +10,7 @@ from typing import NoReturn, TypeVar
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.show.terminal import WIDTH, folded
-from mudd_core.base.surroundings import program, typed_program
+from mudd_core.base.surroundings import typed_program
 from mudd_core.config.arguments import Argument, Arguments, argument, is_plain
 from mudd_core.config.fields import FieldInfo
 from mudd_core.config.foreign import OUTPUTS
@@ -87,7 +87,7 @@ class ToolArguments(argparse.ArgumentParser):
 
         run: the option whose value may be passed without the option, such as the folder of a run.
         """
-        called = " ".join(program())
+        called = shlex.join(typed_program())
         note = FIELDS.format(example=fields, program=called) if fields else ""
         super().__init__(
             prog=f"{called} {tool}",

@@ -140,7 +140,7 @@ def test_the_help_of_the_program_names_commands_and_options(capsys: pytest.Captu
 def test_no_arguments_print_a_short_usage(tmp_path: Path) -> None:
     done = launch(cwd=tmp_path)
     assert done.returncode == 0 and len(done.stdout.splitlines()) < 12
-    assert "python3 launch.py sample --config=tiny.py" in done.stdout
+    assert f"{ROOT / 'launch.py'} sample --config=tiny.py" in done.stdout
 
 
 def test_options_of_sample_may_have_underscores() -> None:

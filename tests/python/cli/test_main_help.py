@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from mudd_core.base import surroundings
+from mudd_core.cli import main_help
+from mudd_core.config.tool_arguments import ToolArguments
 
 LOADED = """import sys
 from mudd_core.cli import main
@@ -39,3 +44,27 @@ def test_a_wrong_level_is_refused_before_the_help(monkeypatch: pytest.MonkeyPatc
     code = LOADED.format(words=["--help"])
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 2 and "MUDD_MAX_ISA" in done.stderr and not done.stdout
+
+
+@pytest.mark.parametrize(
+    ("typed", "shown"),
+    [
+        ("launch.py", "python3 launch.py"),
+        ("../checkout/launch.py", "python3 ../checkout/launch.py"),
+        ("/usr/bin/mudd", "mudd"),
+        ("notes.py", "python3 -m mudd_core"),
+    ],
+)
+def test_the_help_names_the_command_that_was_typed(
+    typed: str, shown: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(
+        surroundings, "_CHECKOUT_LAUNCHER", tmp_path / "launch.py"
+    )  # as in an installed wheel
+    monkeypatch.setattr(sys, "argv", [typed, "--help"])
+    assert main_help.main_help().startswith(f"usage: {shown} [command]")
+    assert (
+        ToolArguments("export", "Type python3 launch.py export.")
+        .format_help()
+        .startswith(f"usage: {shown} export")
+    )
