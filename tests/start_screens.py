@@ -75,7 +75,10 @@ def screen(line: str, folder: Path) -> str:
     done = launched(line, folder, subprocess.STDOUT)
     text, *later = re.split(r"^(?=step +\d|stopped by)", done.stdout, maxsplit=1, flags=re.MULTILINE)
     text += "".join(re.findall(r"^error: .*\n", "".join(later), flags=re.MULTILINE))
-    text = text.replace(f"{folder}/", "").replace(str(ROOT / "launch.py"), "launch.py")
+    text = re.sub(
+        r"^(error|warning): .*", lambda line: line[0].replace(f"{folder}/", ""), text, flags=re.MULTILINE
+    )
+    text = text.replace(str(ROOT / "launch.py"), "launch.py")
     for pattern, mask in _MASKS:
         text = re.sub(pattern, mask, text, flags=re.MULTILINE)
     return f"{text}exit code {done.returncode}\n"

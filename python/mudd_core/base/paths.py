@@ -75,6 +75,12 @@ def free_folder(folder: Path) -> Path:
     return folder.with_name(f"{name}-{number + 1}")
 
 
+def from_here(path: Path) -> Path:
+    """Return an absolute path below the current folder relative to it, for the screen; other paths unchanged."""
+    here = Path.cwd()
+    return path.relative_to(here) if here in path.parents else path
+
+
 def existing(folder: Path) -> Path:
     """Return the folder, or its nearest parent that exists."""
     folder = folder.absolute()

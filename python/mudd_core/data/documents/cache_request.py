@@ -19,6 +19,7 @@ from typing import Protocol
 import numpy as np
 
 from mudd_core.base.errors import FormatError, SaveError, UserError
+from mudd_core.base.paths import from_here
 from mudd_core.data.cache.file import SPLITS, SplitIds, write_h5
 from mudd_core.data.cache.folder import build_locked, is_current, require_name
 from mudd_core.data.cache.token_cache import TokenCache, fingerprint_of, open_cache
@@ -246,7 +247,7 @@ class CacheRequest:
         """Return the cache. Build it unless it turns out to exist once the documents are read."""
         if self.how.before_build is not None:
             self.how.before_build()
-        console = ConsoleProgress(what=f"preparing a token cache in {self.root}")
+        console = ConsoleProgress(what=f"preparing a token cache in {from_here(self.root)}")
         try:
             return self._built(self.how.progress or console, console)
         finally:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
+from mudd_core.base.paths import from_here
 from mudd_core.run.records.events import SavedStep, StepRecord, Validation, perplexity
 from mudd_core.run.report.style import RunFacts, Style
 
@@ -59,8 +59,7 @@ class JaxLmStyle(Style):
     def saved(self, step: int) -> list[str]:
         """Return the line of a save: the checkpoint folder, relative to the current folder if it is inside."""
         assert self.facts.folder is not None  # a run that saves has a folder
-        workdir, here = self.facts.folder.path, Path.cwd()
-        line = f"save checkpoint to {workdir.relative_to(here) if here in workdir.parents else workdir}/"
+        line = f"save checkpoint to {from_here(self.facts.folder.path)}/"
         train = self.facts.config.train
         due = step in (train.steps, 0) or step % self._per_epoch == 0
         if due or train.ends_period(train.eval_every, step):

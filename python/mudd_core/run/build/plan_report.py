@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import UserError
+from mudd_core.base.paths import from_here
 from mudd_core.base.surroundings import notes_stream
 from mudd_core.base.units import bytes_text, flops_text
 from mudd_core.config import Config, MeshConfig
@@ -202,7 +203,9 @@ def _disk_lines(
         f"{checkpoints.run} has {bytes_text(have)} free"
     ]
     if cache:
-        lines.append(f"                about {bytes_text(cache)} for the token cache, to be built in {root}")
+        lines.append(
+            f"                about {bytes_text(cache)} for the token cache, to be built in {from_here(root)}"
+        )
     try:
         refuse_full_disk(config, checkpoints, each)
         text = shortage(config, checkpoints, each, cache if checkpoints.shares_disk_with(root) else 0)

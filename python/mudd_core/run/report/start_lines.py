@@ -121,7 +121,9 @@ def _writes(start: Start) -> str:
     if start.folder is None:
         return "nothing: the run has no work directory"
     train = start.config.train
-    place = f"{start.folder}, mirrored to {start.folder.url}" if start.folder.url else str(start.folder)
+    place = start.folder.typed or str(start.folder)
+    if start.folder.url:
+        place += f", mirrored to {start.folder.url}"
     if not train.save:
         saves = "no checkpoints"
     elif train.save_policy == "best":
