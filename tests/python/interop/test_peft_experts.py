@@ -15,7 +15,9 @@ from mudd_core.base.errors import FormatError, UserError
 from mudd_core.cli import main
 from mudd_core.config import LoraConfig
 from mudd_core.engine.lora import is_adapter, merged_tensors
-from mudd_core.interop.peft_folder import SETTINGS, TENSORS, adapter_tensors, read_adapter
+from mudd_core.interop.peft_folder import read_adapter
+from mudd_core.interop.peft_weights import SETTINGS, TENSORS
+from mudd_core.interop.peft_written import adapter_tensors
 from mudd_core.tools.export_weights.adapter import write_adapter
 from mudd_core.tools.export_weights.held_model import held_model
 from peft_cases import (

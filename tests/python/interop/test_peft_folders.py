@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from mudd_core.engine.lora import is_adapter
-from mudd_core.interop.peft_folder import TENSORS, adapter_tensors
+from mudd_core.interop.peft_weights import TENSORS
+from mudd_core.interop.peft_written import adapter_tensors
 from mudd_core.tools.export_weights.adapter import write_adapter
 from peft_cases import (
     IDS,

@@ -12,7 +12,8 @@ import torch
 import mudd_core as mc
 from hf_models import make
 from mudd_core.base.errors import FormatError, UserError
-from mudd_core.interop.peft_folder import SETTINGS, TENSORS, read_adapter
+from mudd_core.interop.peft_folder import read_adapter
+from mudd_core.interop.peft_weights import SETTINGS, TENSORS
 from peft_cases import JOINT, WARNINGS, from_peft, read, safetensors
 
 pytestmark = WARNINGS

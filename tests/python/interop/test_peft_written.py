@@ -13,7 +13,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.config import LoraConfig
 from mudd_core.engine.lora import is_adapter, merged_tensors
 from mudd_core.interop import export_original
-from mudd_core.interop.peft_folder import adapter_tensors
+from mudd_core.interop.peft_written import adapter_tensors
 from mudd_core.run.build.base import Base
 from mudd_core.tools.export_weights.adapter import adapted_model, base_tensors, write_adapter
 from mudd_core.tools.export_weights.held_model import held_model

@@ -27,7 +27,9 @@ from mudd_core.interop.hf import SYSTEM
 from mudd_core.interop.hf_images import text_name
 from mudd_core.interop.hf_rows import HfModel
 from mudd_core.interop.imported import base_source, imported_types
-from mudd_core.interop.peft_folder import SETTINGS, WEIGHTS, adapter_settings, adapter_tensors, read_adapter
+from mudd_core.interop.peft_folder import read_adapter
+from mudd_core.interop.peft_weights import SETTINGS, WEIGHTS
+from mudd_core.interop.peft_written import adapter_settings, adapter_tensors
 from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.tools.export_weights.held_model import Alive, held_model, nothing
 

@@ -34,7 +34,7 @@ from mudd_core.interop.hf import SYSTEM
 from mudd_core.interop.hf_rows import HfModel
 from mudd_core.interop.imported import base_source
 from mudd_core.interop.peft_experts import stacks_of
-from mudd_core.interop.peft_folder import adapter_tensors as peft_tensors
+from mudd_core.interop.peft_written import adapter_tensors as peft_tensors
 from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.tools.export_weights.adapter import plain_adapters
 from mudd_core.tools.export_weights.asked import Asked
