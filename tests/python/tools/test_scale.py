@@ -19,7 +19,7 @@ from mudd_core.config import mesh_of
 from mudd_core.engine import memory
 from mudd_core.engine.engine import Engine
 from mudd_core.engine.model_shape import resolved_model
-from mudd_core.run.build.plan_report import usual_program_bytes
+from mudd_core.run.build.plan_memory import usual_program_bytes
 from mudd_core.run.build.planned_model import cut_of
 from mudd_core.tools.scale import cost, models, page
 from mudd_core.tools.scale.cost import axes

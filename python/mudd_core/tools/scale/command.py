@@ -50,7 +50,7 @@ def main(words: Sequence[str]) -> int:
     else:
         config = config_of_run(asked.workdir, overrides, trusted=asked.trust_code)
     from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
-    from mudd_core.run.build.plan_report import usual_program_bytes
+    from mudd_core.run.build.plan_memory import usual_program_bytes
     from mudd_core.tools.scale.models import training_of
     from mudd_core.tools.scale.report import Cluster, report
 
