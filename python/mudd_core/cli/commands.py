@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.show.json_text import json_text
 from mudd_core.base.surroundings import typed_program
-from mudd_core.cli.argv import parse
 from mudd_core.cli.ending import silent, write_now
-from mudd_core.cli.job import requested_job
-from mudd_core.cli.names import JOB_OPTIONS, KNOWN_WORDS
+from mudd_core.cli.names import KNOWN_WORDS
 from mudd_core.cli.reading import saved_run, split_of
 from mudd_core.cli.request import Request
-from mudd_core.cli.same_run import command_line, on_mesh
 from mudd_core.cli.sampling import OPTIONS as TEXT_OPTIONS
 from mudd_core.cli.sampling import Asked, write_samples
 from mudd_core.cli.training import say_notes, train
-from mudd_core.config import Config, mesh_of
+from mudd_core.config import Config
 from mudd_core.config.origins import explained, origins_of_words
-from mudd_core.config.values import number
-from mudd_core.engine.memory import GIB
 from mudd_core.programs.program import program_named
 from mudd_core.run.build.recipe import recipe_note
 from mudd_core.run.ranks.hang_watch import reader_watch
@@ -35,8 +29,6 @@ if TYPE_CHECKING:
     from mudd_core.data.pipelines import Prepared
     from mudd_core.data.tokenizers.tokenizer import Tokenizer
     from mudd_core.engine.model import Model
-    from mudd_core.run.build.place import Place
-    from mudd_core.run.build.plan_report import Planned
 
 
 def run(request: Request, ranks: Ranks | None = None) -> int:
@@ -58,23 +50,9 @@ def run(request: Request, ranks: Ranks | None = None) -> int:
     if "--node-memory" in request.options and "--plan" not in request.options:
         raise UserError("[arguments] --node-memory: expected --plan with it, got none; add --plan")
     if request.command == "train" and "--plan" in request.options:
-        from mudd_core.cli.second_run import refusal
-        from mudd_core.data.source_check import check_sources
+        from mudd_core.cli.planning import print_plan
 
-        if request.folder.url:
-            _look_at(request.folder)
-        require_text(request.required_config(), request.folder)
-        check_sources(request.required_config())
-        line = shlex.split(command_line(request))
-        found, told = plan(request.required_config(), request.folder, request.options, line), refusal(request)
-        if "--json" in request.options:
-            from mudd_core.cli.json_values import plan_values
-
-            print(json_text("plan", plan_values(request.required_config(), found, told or None)))
-            return 0
-        print(found.text)
-        if told:
-            print(f"note: training will be refused: {told}")
+        print_plan(request)
         return 0
     if request.command == "train" and "--params" in request.options:
         from mudd_core.run.build.parameter_table import parameter_table
@@ -99,52 +77,6 @@ def explain(request: Request) -> str:
         return explained_key(request.resolved, name)
     origins = origins_of_words(config, request.options["--config"], request.words, KNOWN_WORDS)
     return explained(config, name, origins)
-
-
-def _look_at(folder: RunFolder) -> None:
-    """Raise UserError if a run could not use the URL of its work directory."""
-    from mudd_core.run.store.mirror import Mirror
-
-    Mirror(folder, writes=False)
-
-
-def plan(
-    config: Config, folder: RunFolder, options: Mapping[str, str], line: Sequence[str], counted: float = 1.0
-) -> Planned:
-    """Return the plan of --plan. options: the options of the command line, including --ranks. line: the command itself.
-
-    counted: the fraction of targets that contribute to the loss.
-    """
-    from mudd_core.run.build.plan_report import planned
-
-    room, hosts = _node_memory(options), options.get("--hosts", "")
-    return planned(
-        config,
-        folder,
-        _place(config, options),
-        room,
-        lambda choice: on_mesh(line, hosts, config.mesh, choice),
-        counted,
-    )
-
-
-def _place(config: Config, options: Mapping[str, str]) -> Place:
-    """Return the ranks for which a plan is made."""
-    from mudd_core.run.build.place import ALONE, Place
-
-    words = [f"{name}={options[name]}" for name in JOB_OPTIONS if name in options]
-    if not words:
-        return ALONE
-    job = requested_job(parse(words)).job
-    mesh_of(config, job.ranks)
-    return Place(job.ranks, job.on_a_host)
-
-
-def _node_memory(options: Mapping[str, str]) -> int:
-    """Return the bytes of --node-memory; 0 without it."""
-    if "--node-memory" not in options:
-        return 0
-    return int(GIB * number("[arguments] --node-memory", options["--node-memory"], above=0))
 
 
 def _asked(request: Request, ranks: Ranks) -> tuple[Config, RunFolder, int | None]:

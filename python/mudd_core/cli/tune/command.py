@@ -18,8 +18,8 @@ from mudd_core.base.errors import StopRequestedError, UserError
 from mudd_core.base.paths import local
 from mudd_core.base.surroundings import typed_program
 from mudd_core.cli import argv, entry
-from mudd_core.cli.commands import plan
 from mudd_core.cli.names import JOB_OPTIONS, OPTIONS
+from mudd_core.cli.planning import plan
 from mudd_core.cli.same_run import typed
 from mudd_core.cli.tune.before_after import print_answers
 from mudd_core.cli.tune.fields import loss_word
