@@ -230,3 +230,21 @@ TEST_CASE("choices between denormals, zeros, infinities and NaN follow the rules
     CHECK(wrong == 0);
   });
 }
+
+// docs/same-bits.md: the one difference of fp32 bits between x86-64 and ARM.
+TEST_CASE("a denormal that rounds to 2^-126 is kept on x86-64, which flushes after rounding, and zero on ARM") {
+#if defined(__aarch64__)
+  constexpr float kRounded = 0.0f;
+#else
+  constexpr float kRounded = kSmallest;
+#endif
+  const float a = std::ldexp(18631.0f, -75), b = std::ldexp(1801.0f, -76);  // a b = 2^-126 - 2^-151
+  const float most = std::ldexp(16777215.0f, -75);                          // times 2^-75: 2^-126 - 2^-150
+  for_each_row(rows(), [&](const auto& row) {
+    std::vector<float> x(16, a), y(16, b), zero(16), got(16);
+    std::fill(x.begin() + 8, x.end(), most), std::fill(y.begin() + 8, y.end(), std::ldexp(1.0f, -75));
+    parallel_for(1, [&](int64_t, int) { row.kernels->fma(x.data(), y.data(), zero.data(), got.data(), 16); });
+    CAPTURE(row.level);
+    for (size_t i = 0; i < 16; ++i) CHECK(got[i] == (i < 8 ? kRounded : 0.0f));
+  });
+}
