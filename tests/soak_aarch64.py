@@ -25,9 +25,9 @@ def all_suites(log: Log) -> bool:
     good = True
     for level in suites.SAME_TILE:
         names = [name for name in suites.op_suites() if not log.has(f"{level} {name}: exit 0, ")]
-        for outcome in suites.compared(names, level):
-            good &= outcome.good
-            log.say(f"{level} {outcome}" if outcome.good else f"FAILED: {level} {outcome}")
+        for found in suites.compared(names, level):
+            good &= found.good
+            log.say(f"{level} {found}" if found.good else f"FAILED: {level} {found}")
     return good
 
 
