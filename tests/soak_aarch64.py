@@ -1,6 +1,7 @@
 """Compare 64-bit ARM, under qemu-user, with x86-64: ./run soak aarch64 [--quick]; a log in bench/results.
 
 Every suite of CTest that prints hashes must pass on ARM with the hashes of x86-64, at the levels neon and portable.
+The suites of CI must do so with pages of 16 and 64 KiB, too.
 The same command continues a log that has no end, leaving out what has been equal. --quick compares the ten suites of
 CI at neon and writes no log.
 """
@@ -31,6 +32,21 @@ def all_suites(log: Log) -> bool:
     return good
 
 
+def suites_with_pages(log: Log) -> bool:
+    """Compare the suites of CI with larger pages on ARM; False if one fails or differs."""
+    good = True
+    for page in suites.PAGES[1:]:
+        left_out = suites.NOT_PAGED if page == suites.PAGES[-1] else ()
+        head = f"pages of {page >> 10} KiB,"
+        names = [
+            name for name in suites.QUICK if name not in left_out and not log.has(f"{head} {name}: exit 0, ")
+        ]
+        for outcome in suites.compared(names, page=page):
+            good &= outcome.good
+            log.say(f"{head} {outcome}" if outcome.good else f"FAILED: {head} {outcome}")
+    return good
+
+
 def main() -> int:
     """Run the soak; return 0 if every suite passes with the bits of x86-64, 2 if a package is missing."""
     parser = argparse.ArgumentParser(
@@ -47,8 +63,9 @@ def main() -> int:
     today = datetime.datetime.now(datetime.UTC).date()
     log = Log(asked.log or ROOT / "bench" / "results" / f"soak_aarch64_{today}.log", suites.head())
     begin = time.monotonic()
-    suites.build(suites.op_suites())
+    suites.build({*suites.op_suites(), *suites.QUICK})
     good = all_suites(log)
+    good &= suites_with_pages(log)
     result = "all suites have the bits of x86-64" if good else "SUITES DIFFER"
     log.say(f"{END}{time.monotonic() - begin:.0f} s; {result}")
     return 0 if good else 1

@@ -229,6 +229,19 @@ def test_huge_pages_that_are_off_are_found(monkeypatch: pytest.MonkeyPatch, tmp_
     assert "huge pages are off" in warning.found and warning.mend.startswith("echo madvise | sudo tee")
 
 
+def test_the_page_size_of_an_arm_machine_counts_in_free_memory(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    values = {"SC_AVPHYS_PAGES": 40960, "SC_PAGE_SIZE": 65536}
+    monkeypatch.setattr(os, "sysconf", values.__getitem__)
+    monkeypatch.setattr(engine_memory, "PROC", tmp_path)  # without meminfo
+    monkeypatch.setattr(memory, "available_bytes", lambda: engine_memory.available_bytes(tmp_path, ""))
+    texts = [one.found for one in checked("memory.limits", Path()) if one.level == Level.OK]
+    assert any("leaves 2.500 GiB" in text for text in texts) and any(
+        "pages of 64 KiB" in text for text in texts
+    )
+
+
 @pytest.mark.parametrize("folder", ["missing", "small"])
 def test_little_shared_memory_is_found(folder: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "small").mkdir()

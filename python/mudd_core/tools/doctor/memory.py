@@ -40,10 +40,11 @@ def limits(place: Path) -> Iterator[Finding]:
 
 
 def _huge_pages() -> Iterator[Finding]:
+    pages = f"pages of {os.sysconf('SC_PAGE_SIZE') >> 10} KiB"
     try:
         found = re.search(r"\[(\w+)\]", HUGE_PAGES.read_text(encoding="ascii"))
     except OSError:
-        yield Finding(Level.OK, "this kernel has no transparent huge pages")
+        yield Finding(Level.OK, f"{pages}; this kernel has no transparent huge pages")
         return
     if found is not None and found[1] == "never":
         yield Finding(
@@ -52,7 +53,7 @@ def _huge_pages() -> Iterator[Finding]:
             f"echo madvise | sudo tee {HUGE_PAGES}",
         )
     else:
-        yield Finding(Level.OK, f"transparent huge pages: {found[1] if found else 'unknown'}")
+        yield Finding(Level.OK, f"{pages}, transparent huge pages: {found[1] if found else 'unknown'}")
 
 
 def shared(place: Path) -> Iterator[Finding]:
