@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,22 +18,21 @@ from mudd_core.config import Config
 from mudd_core.config.average import averaging_of
 from mudd_core.data.rows import NLL, REFERENCE
 from mudd_core.engine import expert_load
-from mudd_core.engine.accuracy import step_accuracy, teacher_metrics
 from mudd_core.engine.batch_part import BATCH_SUM
 from mudd_core.engine.evaluation_sums import EvaluationSums
 from mudd_core.engine.flops import flops_per_token
+from mudd_core.engine.last_metrics import LastMetrics
 from mudd_core.engine.optimizer_groups import assign_scales, optimizer_groups
-from mudd_core.engine.pairs import pair_metrics
 from mudd_core.engine.state import EngineState, weight_parts
 from mudd_core.engine.teaching import has_teacher
 from mudd_core.engine.training_graphs import TrainingGraphs
+from mudd_core.engine.training_steps import TrainingSteps
 from mudd_core.engine.weight_average import WeightAverage
 from mudd_core.engine.weight_norms import Squares, squares_of
 
 if TYPE_CHECKING:
     from mudd_core.data.rows import Rows
     from mudd_core.engine.model import Model
-    from mudd_core.engine.planned import Planned
 
 
 class Engine:
@@ -56,21 +55,16 @@ class Engine:
         )  # ranks may evaluate this many sequences together
         self.groups = optimizer_groups(model.store, config.optim)
         assign_scales(model.store, config, self.groups)
-        self._planned = self._graphs.plan(self._parts)
-        self._step = self._graphs.step(self._planned, self.groups)
+        self._steps = TrainingSteps(self._graphs, self.groups, self._parts)
         self._given: Mapping[str, Array] | None = None  # the batch of the last step, if the caller passed one
         self.step_seconds: dict[str, float] = {}  # of the last step by stage (LoopEngine.step_seconds)
-        self._steps: dict[tuple[str, ...], _core.TrainStep] = {self._parts: self._step}
-        self._taken = self._step  # the step that was taken last
-        self._observer: _core.NodeObserver | None = None  # of the steps in `observed`, and their graphs
-        self._observed: tuple[Planned, _core.TrainStep] | None = None
+        self._taken = self._steps.first  # the step that was taken last
         self._reader: _core.LiveBytes | None = None  # of an asynchronous save
-        self._aux_loss = self._objective = 0.0
-        self._accuracy: dict[str, float] = {}
-        self._load = expert_load.for_model(model.config, config.train.batch_size * config.train.seq_len)
+        load = expert_load.for_model(model.config, config.train.batch_size * config.train.seq_len)
+        self._metrics = LastMetrics(model, load, by_sample=self._graphs.by_sample)
         rule = averaging_of(config.train.average)
-        self.average = None if rule is None else WeightAverage(rule, config.train.steps, self._step)
-        self._state = EngineState(model.store, self._step.moment_planes, self._load, self.average)
+        self.average = None if rule is None else WeightAverage(rule, config.train.steps, self._steps.first)
+        self._state = EngineState(model.store, self._steps.first.moment_planes, load, self.average)
 
     @property
     def in_use(self) -> InUse:
@@ -96,58 +90,52 @@ class Engine:
         step follows, which waits for each weight when it reads it. done: the steps before this one, from which
         train.average=last:N starts its mean; None: `step`.
         """
-        size, updates, reading = self.config.train.batch_size, self.updates, 0.0
+        size, reading = self.config.train.batch_size, 0.0
         self._given = None
         self.model.store.changes += 1
         mean = 0.0 if self.average is None else self.average.weight(step if done is None else done)
         if batch is None and (source := self._rows.core) is not None:
-            taken = self._step_with(tuple(self._rows.parts))
+            taken = self._steps.over(tuple(self._rows.parts))
             report = taken.run(
-                source, step=step, updates=updates, lr=lr, limits=limits, flags=flags, average=mean
+                source, step=step, updates=self.updates, lr=lr, limits=limits, flags=flags, average=mean
             )
         else:
             begin = time.perf_counter()
             given = self._rows.arrays(step * size, size) if batch is None else self.model.adapt(batch)
             arrays, optional = self.model.checked(given)
             reading = time.perf_counter() - begin
-            taken, self._given = self._step_with(optional), arrays
+            taken, self._given = self._steps.over(optional), arrays
             report = taken.run_on(
                 arrays,
                 step=step,
-                updates=updates,
+                updates=self.updates,
                 lr=lr,
                 batch_size=size,
                 limits=limits,
                 flags=flags,
                 average=mean,
             )
-        seconds = taken.seconds
-        seconds["data"] += reading
-        if settle or taken is not self._step:
-            begin = time.perf_counter()
-            taken.settle()
-            seconds["messages"] += time.perf_counter() - begin
-        self.step_seconds, self._taken = seconds, taken
+        self._end(taken, reading, settle=settle or taken is not self._steps.first)
         if not report.stopped:
-            self._objective = report.objective
-            sums, of_teacher = taken.metrics, {}
-            if has_teacher(self._given or self._parts):
-                of_teacher = teacher_metrics(sums[-2:], report.weight_sum)
-                sums = sums[:-2]
-            if self._graphs.by_sample:
-                sums = sums[:-2]  # the loss and the targets of all samples, which the report has
-            if self.model.pairs is not None:
-                self._accuracy = pair_metrics(sums[-2:], report.weight_sum)
-            else:
-                self._accuracy = {**step_accuracy(sums[-2:], report.weight_sum, size), **of_teacher}
-            if self._load is not None:
-                self._load.add_step(step, sums[:-2])
-                self._aux_loss = report.aux_loss
+            self._metrics.add(step, report, taken.metrics, size, self._given or self._parts)
         if report.finite and not report.spike and not report.stopped:
             self._state.count_update()
             if self.average is not None:
                 self.average.count(mean)
         return report
+
+    def _end(self, taken: _core.TrainStep, reading: float, *, settle: bool) -> None:
+        """Keep the step that was taken, and its seconds.
+
+        reading: seconds in which its batch was read. settle: wait for the weights of other nodes.
+        """
+        seconds = taken.seconds
+        seconds["data"] += reading
+        if settle:
+            begin = time.perf_counter()
+            taken.settle()
+            seconds["messages"] += time.perf_counter() - begin
+        self.step_seconds, self._taken = seconds, taken
 
     @property
     def _rows(self) -> Rows:
@@ -155,57 +143,20 @@ class Engine:
             raise RuntimeError("[engine] batch: expected one for each step, as there is no batcher")
         return self.batcher
 
-    def _step_with(self, parts: tuple[str, ...]) -> _core.TrainStep:
-        """Return the step over graphs with these optional inputs."""
-        if self._observer is not None:
-            planned = self._graphs.plan(parts, whole_gradients=True)
-            step = self._graphs.step(planned, self.groups, self._step)
-            if self._observed is not None and self._observed[0] is not planned:
-                self._observed[1].observe(None)
-                self._release_observed()
-            step.observe(self._observer)
-            self._observed = (planned, step)
-            return step
-        self._release_observed()
-        if parts != self._parts:
-            self.settle()  # the weights that another step still exchanges
-        if parts not in self._steps:  # a new graph over the same weights and moments
-            planned = self._graphs.plan(parts)
-            self._steps[parts] = self._graphs.step(planned, self.groups, self._step)
-        return self._steps[parts]
-
-    @contextmanager
-    def observed(self, observer: _core.NodeObserver) -> Iterator[None]:
+    def observed(self, observer: _core.NodeObserver) -> AbstractContextManager[None]:
         """Show each value of the steps inside the block to an observer; all ranks enter and leave it together.
 
         These steps run in separate graphs and have the same bits as other steps.
         """
-        self.settle()
-        self.executor.release()
-        self._observer = observer
-        try:
-            yield
-        finally:
-            self._observer = None
-            if self._observed is not None:
-                self._observed[1].settle()
-                self._observed[1].observe(None)
-
-    def _release_observed(self) -> None:
-        """Return the memory of the last observed step, which another one would use again."""
-        if self._observed is not None:
-            self._observed[0].executor.release()
-            self._observed = None
+        return self._steps.observed(observer)
 
     def settle(self) -> None:
         """Wait until all weights of the last step have arrived; all ranks call it together."""
-        for step in self._steps.values():
-            step.settle()
+        self._steps.settle()
 
     def release(self) -> None:
         """Return the memory of activations and gradients to the system; the next step allocates it again."""
-        self.executor.release()
-        self._release_observed()
+        self._steps.release()
 
     @property
     def updates(self) -> int:
@@ -218,10 +169,7 @@ class Engine:
         accuracy: guessed over counted targets (Model.evaluate); SAMPLE_ACCURACY: see step_accuracy. objective: the loss
         that is minimized, if label smoothing or a z-loss is added to the loss.
         """
-        trained = {"objective": self._objective} if self.model.regularized is not None else {}
-        if self._load is None:
-            return {**self._accuracy, **trained}
-        return {**self._accuracy, **trained, "aux_loss": self._aux_loss, **self._load.row()}
+        return self._metrics.row()
 
     def sample_sums(self) -> tuple[list[int], Array]:
         """Return the place in the batch of each sample that this rank has trained on in the last step, and their sums.
@@ -343,7 +291,7 @@ class Engine:
     @property
     def executor(self) -> _core.Executor:
         """The planned executor of a training graph over the batcher's sequences."""
-        return self._planned.executor
+        return self._steps.planned.executor
 
     def flops_per_token(self, counted: float = 1.0) -> float:
         """Return the FLOPs of one trained token (engine/flops.py), without the gradients of frozen weights.
@@ -368,7 +316,7 @@ class Engine:
 
     def expert_report(self) -> dict[str, int]:
         """Return the bytes of this rank's experts in memory_report, by kind: weights, moments, packed."""
-        return dict(self.model.store.expert_bytes(self._step.moment_planes))
+        return dict(self.model.store.expert_bytes(self._steps.first.moment_planes))
 
     def limit_experts(self, spare: int) -> None:
         """Limit the tokens of this rank's experts to `spare` bytes more than planned; a step raises UserError above
@@ -382,7 +330,7 @@ class Engine:
 
     def memory_report(self) -> dict[str, int]:
         """Return the bytes by kind: weights, moments, gradients, packed copies, mapped or gathered weights, arena."""
-        store, executor = self.model.store, self._planned.executor
+        store, executor = self.model.store, self.executor
         return {
             "weights": store.plane_bytes,
             "moments": store.state_bytes,
@@ -390,5 +338,5 @@ class Engine:
             "packed": store.packed_bytes,
             **({"mapped": mapped} if (mapped := store.mapped_bytes) else {}),
             **({"gathered": executor.weight_bytes} if executor.weight_bytes else {}),
-            "arena": executor.likely_bytes + self._step.scratch_bytes,
+            "arena": executor.likely_bytes + self._steps.first.scratch_bytes,
         }

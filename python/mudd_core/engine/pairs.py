@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -77,7 +77,7 @@ class PairEvaluator:
         return self.model.evaluate_all(batch)
 
 
-def pair_metrics(sums: Sequence[float], pairs: float) -> dict[str, float]:
+def pair_metrics(sums: Iterable[float], pairs: float) -> dict[str, float]:
     """Return the metrics of a step. sums: over its pairs, of the ranked ones and of the margins. pairs: their number.
 
     accuracy: the fraction with a positive margin. margin: the mean of beta times the difference of log-ratios (dpo) or

@@ -238,7 +238,7 @@ def test_figures_say_what_the_routers_did() -> None:
     engine = Engine(config, mc.Model(config.model, seed=1))
     batch = make_batch(61, 4, 8, ignored=False)
     engine.train_step(0, 0.0, batch)
-    metrics = StepMetrics.of(np.array(engine._step.metrics[:-2]), 2, 4)
+    metrics = StepMetrics.of(np.array(engine._steps.first.metrics[:-2]), 2, 4)
     assert (metrics.routed.sum(1) == 64).all() and (metrics.tokens == 32).all()
     assert np.array_equal(metrics.routed, metrics.kept + metrics.dropped) and metrics.dropped.sum() > 0
     assert (metrics.kept <= 4 * 3).all()  # floor(8 * 2 / 4 * 0.75) slots of each of the four sequences
