@@ -1,4 +1,4 @@
-// The Python object of a batch source, for bind_data.cc, bind_rows.cc and bind_step.cc.
+// The Python object of a batch source, for bind_data.cc, bind_rows.cc and step_batches.cc.
 #pragma once
 
 #include <memory>

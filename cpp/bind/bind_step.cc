@@ -2,15 +2,14 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include <cstring>
 #include <functional>
 #include <map>
 #include <optional>
 #include <utility>
 
-#include "bind/batcher.h"
 #include "bind/class.h"
 #include "bind/numpy.h"
+#include "bind/step_batches.h"
 #include "bind/store.h"
 #include "mudd/train/cut_step.h"
 #include "mudd/train/shared_step.h"
@@ -22,114 +21,6 @@ using namespace mudd;
 namespace {
 
 using Gradients = std::optional<std::reference_wrapper<NodeGradients>>;
-using Limits = std::optional<std::pair<double, double>>;  // of loss and gradient norm
-
-StepLimits step_limits(const Limits& limits) {
-  return limits ? StepLimits{limits->first, limits->second} : StepLimits{};
-}
-
-// Return the memory of an input of ids, [samples, T].
-Tensor ids(Executor& e, const char* name) {
-  const ValueId v = e.input(name);
-  check(v != kAbsent, "train_step", "graph: no input is called '", name, "'");
-  return e.value(v);
-}
-
-// Return the memory of an input other than inputs and targets, null if neither graph nor source has it; Error
-// if only one has it.
-int32_t* rows_of(Executor& e, const char* name, bool given, const Tensor& inputs) {
-  const bool wanted = e.input(name) != kAbsent;
-  check(given == wanted, "train_step", name, ": the batcher ", given ? "gives it" : "does not give it",
-        ", the graph ", wanted ? "takes it" : "does not take it");
-  if (!wanted) return nullptr;
-  const Tensor t = ids(e, name);
-  check(t.rows == inputs.rows && t.cols == inputs.cols, "train_step", name, ": expected [", inputs.rows, ", ",
-        inputs.cols, "], the graph has [", t.rows, ", ", t.cols, "]");
-  return t.i32();
-}
-
-// Fill the inputs of a run from global sample `first`.
-void fill_from(bind::PySource& batcher, Executor& e, int64_t first) {
-  BatchSource& source = *batcher.source;
-  const Tensor inputs = ids(e, "inputs"), targets = ids(e, "targets");
-  for (const Tensor& t : {inputs, targets})
-    check(t.rows == inputs.rows && t.cols == source.seq_len(), "train_step", "batcher: expected [", inputs.rows,
-          ", ", source.seq_len(), "] as the batcher gives, the graph has [", t.rows, ", ", t.cols, "]");
-  const BatchParts parts = source.parts();
-  const BatchRows rows{inputs.i32(), targets.i32(), rows_of(e, "positions", parts.positions, inputs),
-                       rows_of(e, "segments", parts.segments, inputs),
-                       rows_of(e, "key_mask", parts.key_mask, inputs)};
-  const Busy busy(batcher.busy, "batcher");
-  source.fill(first, inputs.rows, rows);
-}
-
-StepReport run_batcher(TrainStep& s, bind::PySource& batcher, int64_t step, int64_t updates, double lr,
-                       const Limits& limits, uint32_t flags, double average) {
-  const Busy busy(s.executor().store().busy(), "train_step");
-  py::gil_scoped_release release;
-  StepInput input;
-  input.step = step;
-  return s.run(
-      input, updates, lr, [&](const RunSamples& samples, Executor& e) { fill_from(batcher, e, samples.first); },
-      step_limits(limits), flags, average);
-}
-
-struct Column {
-  Tensor from;
-  ValueId to;
-  int64_t rows;  // of a sample
-  py::object hold;
-};
-
-// Return one array for every input of the graph, [batch_size, T] or [batch_size, T, K] each.
-std::vector<Column> columns_of(Executor& e, const py::dict& arrays, int64_t batch_size) {
-  std::vector<Column> columns;
-  for (const auto& [key, array] : arrays) {
-    const auto name = py::cast<std::string>(key);
-    Column c;
-    c.to = e.input(name);
-    check(c.to != kAbsent, "train_step", "batch: the graph has no input '", name, "'");
-    const TensorSpec& wanted = e.graph().values()[c.to].spec;
-    const std::vector<int64_t> shape = bind::shape_of(array, "train_step", name.c_str());
-    check(shape.size() == wanted.shape.size(), "train_step", name, ": expected ",
-          wanted.shape.size() == 2 ? "[B, T]" : "[B, T, K]", ", got ", shape.size(), " axes");
-    check(shape[0] == batch_size, "train_step", name, ": expected ", batch_size, " samples, got ", shape[0],
-          " in [", shape[0], ", ", shape[1], "]; a batch is [train.batch_size, train.seq_len]");
-    check(shape[1] == wanted.shape[1], "train_step", name, ": expected ", wanted.shape[1], " positions, got ",
-          shape[1], " in [", shape[0], ", ", shape[1], "]; a batch is [train.batch_size, train.seq_len]");
-    check(shape.back() == wanted.shape.back(), "train_step", name, ": expected ", wanted.shape.back(),
-          " values at a position, got ", shape.back());
-    c.rows = shape.size() == 2 ? 1 : shape[1];
-    c.from =
-        bind::tensor(py::reinterpret_borrow<py::object>(array), wanted.dtype, "train_step", name.c_str(), &c.hold);
-    columns.push_back(std::move(c));
-  }
-  check(columns.size() >= 2, "train_step", "batch: expected inputs and targets, got ", columns.size(), " arrays");
-  return columns;
-}
-
-StepReport run_arrays(TrainStep& s, const py::dict& arrays, int64_t step, int64_t updates, double lr,
-                      int64_t batch_size, const Limits& limits, uint32_t flags, double average) {
-  const Busy busy(s.executor().store().busy(), "train_step");
-  const std::vector<Column> columns = columns_of(s.executor(), arrays, batch_size);
-  py::gil_scoped_release release;
-  StepInput input;
-  input.step = step;
-  return s.run(
-      input, updates, lr,
-      [&](const RunSamples& samples, Executor& e) {
-        for (const Column& c : columns) {
-          const Tensor to = e.value(c.to);
-          const int64_t item = size_of(to.dtype), first = samples.in_batch * c.rows;
-          for (int64_t r = 0; r < to.rows; ++r)
-            std::memcpy(static_cast<std::byte*>(to.data) + r * to.stride * item,
-                        static_cast<const std::byte*>(c.from.data) + (first + r) * c.from.stride * item,
-                        to.cols * item);
-        }
-      },
-      step_limits(limits), flags, average);
-}
-
 }  // namespace
 
 void bind_step(py::module_& m) {
@@ -217,9 +108,9 @@ void bind_step(py::module_& m) {
             return py::make_tuple(part.begin, part.end);
           },
           py::arg("name"), "(begin, end): the elements of a parameter that are updated here, row by row.")
-      .def("run", &run_batcher, py::arg("batcher"), py::kw_only(), py::arg("step"), py::arg("updates"),
+      .def("run", &bind::run_batcher, py::arg("batcher"), py::kw_only(), py::arg("step"), py::arg("updates"),
            py::arg("lr"), py::arg("limits") = py::none(), py::arg("flags") = 0, py::arg("average") = 0.0)
-      .def("run_on", &run_arrays, py::arg("arrays"), py::kw_only(), py::arg("step"), py::arg("updates"),
+      .def("run_on", &bind::run_arrays, py::arg("arrays"), py::kw_only(), py::arg("step"), py::arg("updates"),
            py::arg("lr"), py::arg("batch_size"), py::arg("limits") = py::none(), py::arg("flags") = 0,
            py::arg("average") = 0.0)
       .def_property_readonly(
@@ -286,7 +177,7 @@ void bind_step(py::module_& m) {
       "fill_inputs",
       [](bind::PySource& batcher, Executor& e, int64_t first) {
         const Busy busy(e.store().busy(), "executor");
-        fill_from(batcher, e, first);
+        bind::fill_from(batcher, e, first);
       },
       py::arg("batcher"), py::arg("executor"), py::arg("first_sample"),
       "Fills the inputs of a graph run from a batcher.");
