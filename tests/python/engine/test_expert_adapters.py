@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import mudd_core as mc
+from both_executors import in_both_executors
 from mudd_core import _core
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config, LoraConfig, MeshConfig, OptimConfig, TrainConfig, TuneConfig
@@ -75,12 +76,7 @@ def test_gradients_follow_autograd_in_both_executors(case: str) -> None:
             far = np.abs(gradients[name] - gradient).max() / np.abs(gradient).max()
             assert far <= bounds.GRADIENT, (name, far)
     for shards in (1, 4):
-        planned, at_once = (
-            run(batch, shards=shards)
-            for run in (model.loss_and_gradients, model.loss_and_gradients_immediate)
-        )
-        assert planned[0] == at_once[0] and planned[1].keys() == at_once[1].keys()
-        assert all(np.array_equal(planned[1][name], at_once[1][name]) for name in planned[1])
+        in_both_executors(model, batch, shards)
 
 
 def test_a_merged_model_has_the_same_logits_and_text() -> None:

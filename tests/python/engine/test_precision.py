@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import mudd_core as mc
+from both_executors import in_both_executors, same
 from mudd_core.engine.model import Model
 from small_models import CASES, make, make_batch
-from test_executors import same
 
 
 def make_bf16(name: str) -> tuple[Model, Any]:
@@ -30,8 +30,7 @@ def make_bf16(name: str) -> tuple[Model, Any]:
 def test_planned_equals_immediate(name: str, shape: tuple[int, int]) -> None:
     model, cfg = make_bf16(name)
     batch = make_batch(cfg.vocab_size, *shape)
-    planned = model.loss_and_gradients(batch, shards=4)
-    assert same(planned, model.loss_and_gradients_immediate(batch, shards=4))
+    in_both_executors(model, batch, shards=4)
 
 
 @pytest.mark.parametrize(
