@@ -32,7 +32,7 @@ def object_in(file: Path) -> dict[str, Json]:
 
 
 def strict_json(data: str | bytes) -> Json:
-    """Parse JSON; raise ValueError for a repeated key, NaN or infinity, and RecursionError for a deep nesting."""
+    """Parse JSON; raise ValueError for a repeated key, NaN or infinity, and RecursionError for deep nesting."""
     found: Json = json.loads(data, object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
     return found
 

@@ -81,7 +81,7 @@ def _targets(word: str, name: str) -> bool:
 
 
 def _of_experts(stacks: Sequence[str], word: str) -> str:
-    """Return the names of the adapters of experts for a target that may mean experts, as in transformers."""
+    """Return a hint for an unknown target that may name experts as transformers does; empty for other targets."""
     last = word.rpartition(".")[2].removesuffix("_proj")
     if not stacks or not ("expert" in word or last in _EXPERTS_IN_PEFT):
         return ""

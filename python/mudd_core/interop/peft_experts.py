@@ -1,7 +1,8 @@
-"""Adapters of a layer's experts in PEFT: of two parameters of one module, each a stack over the experts.
+"""Adapters of a layer's experts in PEFT, which adapts two parameters of one module: gate_up_proj and down_proj.
 
-PEFT names the adapter of the last parameter after the module, and the one before after the `base_layer` of the module.
-It stores A [E rank, in] and B [out, rank E]. The outputs of gate_up_proj are first gate, then up.
+Each parameter stacks the matrices of all experts. PEFT names the adapter of the last parameter after the module, and
+the other adapter after the `base_layer` of the module. It stores A [E rank, in] and B [out, rank E]. The outputs of
+gate_up_proj are first gate, then up.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def wrapped(chosen: Sequence[Stack]) -> dict[str, Stack]:
 
 
 def to_peft(stack: Stack, a: Float32, b: Float32) -> Factors:
-    """Return A [E rank, in] and B [out, rank E] for A [E, in, rank] and B [E, parts rank, width]."""
+    """Return A [E rank, in] and B [out, rank E] as PEFT stores them. a: [E, in, rank]. b: [E, parts rank, width]."""
     experts, fan_in, rank = a.shape
     width = b.shape[-1]
     theirs_a = a.swapaxes(1, 2).reshape(experts * rank, fan_in)

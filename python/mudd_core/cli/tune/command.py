@@ -89,10 +89,12 @@ def _parser() -> ToolArguments:
         "--data", required=True, metavar="FILE", help="conversations: jsonl, Parquet or Arrow (docs/data.md)"
     )
     parser.add_argument(
-        "--loss", metavar="KIND", help="dpo or orpo: learn from pairs, prompt, chosen and rejected"
+        "--loss", metavar="KIND", help="dpo or orpo: learn from pairs of prompt, chosen, rejected"
     )
     parser.add_argument("--adapter", metavar="DIR", help="PEFT folder with adapters to train further")
-    parser.add_argument("--teacher", metavar="FILE", help="file of the command teach to learn from as well")
+    parser.add_argument(
+        "--teacher", metavar="FILE", help="file that `teach` has written; also learn from this teacher"
+    )
     parser.add_argument(
         "--teacher-weight", metavar="W", help="weight of the teacher, from 0 to 1; default 0.5"
     )

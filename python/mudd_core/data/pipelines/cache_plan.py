@@ -47,9 +47,7 @@ class CacheToBuild:
 def cache_to_build(config: Config, prepare_one: PrepareOne) -> CacheToBuild:
     """Estimate the token cache that a start would build from plain text; for a mixture, the caches of all sources.
 
-    prepare_one: returns the data of records whose cache exists.
-
-    Raise UserError if a start would refuse a source of the mixture.
+    prepare_one: prepares records whose cache exists. Raise UserError if a start would refuse a source of the mixture.
     """
     names = source_names(config)
     if not names:
@@ -94,7 +92,7 @@ def _memory(kind: str, text: int) -> int:
 
 
 def _of_records(config: Config, prepare_one: PrepareOne) -> CacheToBuild | None:
-    """Return the facts of an existing cache of records with a trained tokenizer; None for other data."""
+    """Return the tokens and vocabulary in the cache of records with a trained tokenizer; None without a cache."""
     settings = config.data
     spec = PIPELINES.get(settings.pipeline)
     if settings.tokenizer != TRAINED or spec is None or spec.ids_alone:
@@ -111,7 +109,7 @@ def _of_records(config: Config, prepare_one: PrepareOne) -> CacheToBuild | None:
 
 
 def _of_one(config: Config, *, look: bool = True) -> CacheToBuild:
-    """Estimate the cache of a config without a mixture. look: False if it cannot exist yet."""
+    """Estimate the cache of a config without a mixture. look: False skips the search for an existing cache."""
     root, settings = cache_root(config), config.data
     known = spec_of(settings.pipeline).plain_text and not settings.dataset and not is_url(settings.path)
     if not known or is_url(settings.tokenizer):

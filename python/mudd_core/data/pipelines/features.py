@@ -61,7 +61,7 @@ class FeatureRows:
 
     @property
     def rows(self) -> int:
-        """The number of sequences in a validation; in training, only sequences in whole batches of an epoch count."""
+        """The number of sequences in a validation; in training, the sequences in whole batches of an epoch."""
         return self._count // self.shape.batch_size * self.shape.batch_size if self._wraps else self._count
 
     def batches(self, epochs: int) -> int:

@@ -81,7 +81,7 @@ class _Parts:
 
 
 def _with_model(config: Config, model: Model, ranks: Ranks, checkpoints: Checkpoints | None) -> _Parts:
-    """Return a given model with its engine, and no data."""
+    """Return the parts of a run that trains a passed model: its engine, and no data."""
     _refuse_adapters(model, config)
     require_types(model, config)
     model, engine, report = plan_model(model.config, config, model)

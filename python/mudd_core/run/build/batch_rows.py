@@ -93,7 +93,7 @@ def _length(row: Mapping[str, Array]) -> int:
 
 
 def _window(rows: Rows | None, sample: int) -> tuple[Batcher, int] | None:
-    """Return the window of a token cache that is this sample, as (windows, index); None for other data."""
+    """Return (batcher of the token cache, index in it) of a sample; None if the sample is from other data."""
     from mudd_core.data.batcher import Batcher
     from mudd_core.data.pipelines.ids_data import FirstBatch
     from mudd_core.data.pipelines.mixture.rows import MixedRows

@@ -50,7 +50,10 @@ def hold_level(ranks: Ranks, config: Config) -> str:
 
 
 def hold_machine(ranks: Ranks, config: Config) -> None:
-    """Cap this rank's level and widen a narrow core binding, with a warning for each; every rank must call this."""
+    """Lower this rank to the instruction set of all ranks, and bind it to more cores if its threads need them.
+
+    Each change prints a warning. Every rank must call this.
+    """
     if ranks.world == 1:
         return
     note = hold_level(ranks, config)

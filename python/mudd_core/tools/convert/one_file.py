@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 PLACE = "[data convert] --to"
 _BATCH_ROWS = 1024
-# A column of a batch stays below the size that a reader decompresses in any case (formats/bounded.py).
+# Readers accept a column of this size at any ratio of compression (formats/bounded.py).
 _BATCH_BYTES = 8 << 20
 _REPORT = 1000  # records between two reports of the progress
 

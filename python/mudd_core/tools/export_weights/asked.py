@@ -27,10 +27,11 @@ from mudd_core.tools.export_weights.model_card import NAME as CARD
 from mudd_core.tools.export_weights.model_card import WRITTEN
 
 _SHARD_MB = 4096  # the default of --shard-mb
-_TEXT = """Write a run's weights as a folder of an original program: settings, safetensors, tokenizer.
+_TEXT = """Write a run's weights as a model folder of Hugging Face or of an original program.
 
-The folder is loaded again, and success is reported only if its logits equal the run's. With --ranks=N [--hosts=A,B]
-mesh.zero=3 the model is sharded across the ranks, so that no process needs memory for all of it.
+The folder has settings, safetensors and a tokenizer. It is loaded again, and success is reported only if its logits
+equal the run's. With --ranks=N [--hosts=A,B] mesh.zero=3 the model is sharded across the ranks, so that no process
+needs memory for all of it.
 """
 
 
@@ -155,7 +156,7 @@ def _parser() -> ToolArguments:
         "--workdir", metavar="DIR", help="work directory of the run; its newest checkpoint is exported"
     )
     p.add_argument(
-        "--config", metavar="FILE", help="instead of --workdir: config of a run in its default folder"
+        "--config", metavar="FILE", help="config of a run in its default folder, instead of --workdir"
     )
     p.add_argument("--to", required=True, metavar="FOLDER", help="folder to create")
     p.add_argument("--force", action="store_true", help="replace the folder if an earlier export wrote it")
@@ -177,7 +178,7 @@ def _parser() -> ToolArguments:
         "--type",
         choices=(*STORED,),
         metavar="NAME",
-        help=f"of --gguf, type of matrices: {', '.join(STORED)}; default f16",
+        help=f"with --gguf: type of the matrices, {', '.join(STORED)}; default f16",
     )
     p.add_argument(
         "--base",

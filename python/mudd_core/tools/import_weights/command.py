@@ -1,4 +1,4 @@
-"""Import an original program's weights as the first checkpoint of a run. No pickled file is opened."""
+"""Import weights of Hugging Face or of an original program as the first checkpoint of a run. No pickle is opened."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _parser() -> ToolArguments:
     p.add_argument(
         "--settings",
         metavar="FILE",
-        help="JSON file with the original program's settings; default PATH/config.json",
+        help="JSON file with the model's settings; default PATH/config.json",
     )
     p.add_argument(
         "--tokenizer",

@@ -55,7 +55,7 @@ def trained_config(config: Config) -> Config | None:
 def shared_tokenizer(
     config: Config, names: Sequence[str], how: Preparation, saved: Mapping[str, str]
 ) -> Config:
-    """Return the config with the tokenizer of all sources instead of data.tokenizer=bpe; others unchanged.
+    """Return the config with the tokenizer that all sources share; unchanged if data.tokenizer is not bpe.
 
     saved: the caches of a run that was started before; if all exist, no tokenizer is needed.
     """
