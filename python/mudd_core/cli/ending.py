@@ -53,7 +53,7 @@ def write_now(text: str) -> None:
 
 
 def prompt_of(trainer: Trainer) -> str | None:
-    """Return the first words of a held-out document; empty if there is none, None for data without text."""
+    """Return the start of a held-out document; empty if there is none, None for data without text."""
     tokenizer = trainer.tokenizer
     if tokenizer is None:
         return None

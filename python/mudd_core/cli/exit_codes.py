@@ -48,7 +48,7 @@ def _traceback(error: Exception) -> str:
 
 
 def _offered(error: Exception) -> str:
-    """Return a further line for a terminal, with the command that explains this kind of error; else nothing."""
+    """Return a line with the command that explains this kind of error; empty if stderr is no terminal."""
     if not sys.stderr.isatty():
         return ""
     from mudd_core.cli.error_codes.lookup import offer

@@ -131,5 +131,5 @@ def _value_of(option: str) -> str:
 
 
 def example_lines(arguments: Iterable[str]) -> list[str]:
-    """Return a line for each example, after the program's name."""
+    """Return an example command for each of these argument lists."""
     return [f"  {shlex.join(typed_program())} {line}" for line in arguments]

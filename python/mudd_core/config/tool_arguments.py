@@ -160,7 +160,7 @@ class ToolArguments(argparse.ArgumentParser):
         return shlex.join([*typed_program(), *self._tool.split(), *words, *self._job])
 
     def own_options(self) -> list[str]:
-        """Return the options of the tool, which are no fields."""
+        """Return the tool's own options, without config fields."""
         return [name for action in self._actions for name in action.option_strings if name[:2] == "--"]
 
     @property

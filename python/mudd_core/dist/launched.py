@@ -109,7 +109,7 @@ def _limited(seconds: float) -> Iterator[None]:
 
 
 def _check_world(world: int) -> None:
-    """Raise UserError for processes that do not know of each other: each would train alone and write the same files."""
+    """Raise UserError if the launcher started processes without MPI: each would train alone and write to one folder."""
     for name in PROCESS_COUNTS:
         count = launcher_value(name)
         if world == 1 and count is not None and count > 1:

@@ -57,7 +57,7 @@ def _parser() -> ToolArguments:
     parser = ToolArguments("weights", __doc__ or "", fields="data.cache_dir=DIR", run="--workdir")
     parser.add_argument("--workdir", metavar="DIR", help="folder of a MUDDFormer run")
     parser.add_argument(
-        "--config", metavar="FILE", help="instead of --workdir: config of a run in its default folder"
+        "--config", metavar="FILE", help="config of a run in its default folder, instead of --workdir"
     )
     parser.add_argument(
         "--step", type=whole_number(0), metavar="N", help="checkpoint of step N instead of the newest"

@@ -126,7 +126,7 @@ def write_kept(
 
 
 def held_out(digests: list[bytes]) -> list[bool]:
-    """Return whether each conversation is for validation, by the rule of documents (data/sources/corpus.py).
+    """Return True for each validation conversation; documents follow the same rule (data/sources/corpus.py).
 
     digests: hashes of the conversations' content.
     """

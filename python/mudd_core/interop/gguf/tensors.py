@@ -152,7 +152,7 @@ def _made(
 def _reordered(place: Place, settings: JsonObject, value: Float32) -> Float32:
     """Return a matrix or bias with rows in llama.cpp's order.
 
-    Rows (i, i + width / 2) of each head are next to each other. The q, k and v of a head are not.
+    It interleaves the two halves of a head's rows. A joined matrix has all q, then all k, then all v.
     """
     if place.joined:
         heads = size_of(settings, place.joined)

@@ -153,7 +153,7 @@ def compare_weights(ranks: Ranks, parts: Iterable[StatePart], step: int, *, cut:
 
 
 def _faults_of_experts(found: Sequence[tuple[str, Sequence[str], Mapping[str, str]]]) -> list[str]:
-    """Return faults like compare_weights, for parts that several ranks have. found: by rank: (host, ..., digests)."""
+    """Return the faults in parts of several ranks. found: (host, ..., digests) by rank, as in compare_weights."""
     faults = []
     for label in sorted({label for one in found for label in one[2]}):
         digests = {rank: one[2][label] for rank, one in enumerate(found) if label in one[2]}

@@ -80,7 +80,7 @@ def export(
     force: bool = False,
     trust_code: bool = False,
 ) -> Exported:
-    """Write a run's weights as a folder of an original program: `mc.export("runs/x", "x-hf")`.
+    """Write a run's weights as a model folder of Hugging Face or an original program: `mc.export("runs/x", "x-hf")`.
 
     Every form except GGUF is loaded again: its logits equal the run's, or it is removed. folder: the folder to create.
     form: for a run of adapters, "merged" writes the whole model (the default), "adapter" only the adapters, in PEFT's

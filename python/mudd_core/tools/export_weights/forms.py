@@ -39,9 +39,10 @@ from mudd_core.tools.export_weights.template import trained_template
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of an export as a sentence. system: the program of the folder. differs: it was removed.
+    """The result of an export as a sentence. system: the program that reads the folder.
 
-    loading: the line of Python that loads the folder.
+    differs: True if the folder was removed, because its logits differ from the run's. loading: the line of Python that
+    loads the folder.
     """
 
     text: str
