@@ -10,6 +10,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -54,6 +55,27 @@ def browser() -> Iterator[Browser]:
     """Yield one browser for the tests of a file."""
     with launched() as found:
         yield found
+
+
+@contextmanager
+def opened(browser: Browser, file: Path, width: int, scheme: str) -> Iterator[tuple[Page, list[str]]]:
+    """Yield a page of one file and its faults: output on the console, errors, dialogs and requests.
+
+    Fail at the end if the list has any.
+    """
+    context = browser.new_context(
+        viewport={"width": width, "height": 800}, color_scheme=scheme, has_touch=width < 500
+    )
+    context.set_default_timeout(10_000)
+    page, url, faults = context.new_page(), file.as_uri(), list[str]()
+    page.on("console", lambda message: faults.append(f"console: {message.text}"))
+    page.on("pageerror", lambda error: faults.append(f"error: {error}"))
+    page.on("dialog", lambda dialog: faults.append(f"dialog: {dialog.message}"))
+    page.on("request", lambda sent: sent.url == url or faults.append(f"request: {sent.url}"))
+    page.goto(url)
+    yield page, faults
+    context.close()
+    assert faults == []
 
 
 _CLIPPED = """() => [...document.querySelectorAll("body *")].filter((one) => {

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,7 +37,7 @@ class Opened:
 
     page: Page
     file: Path
-    faults: list[str] = field(default_factory=list)
+    faults: list[str]
 
     def tip(self) -> str:
         return self.page.locator(".tip:visible").inner_text()
@@ -58,21 +58,8 @@ class Opened:
 def opened(browser: Browser, page_file: Path, request: pytest.FixtureRequest) -> Iterator[Opened]:
     """Open the page of a run; the parameter is (width, color scheme)."""
     width, scheme = getattr(request, "param", (1280, "light"))
-    context = browser.new_context(
-        viewport={"width": width, "height": 800}, color_scheme=scheme, has_touch=width < 500
-    )
-    context.set_default_timeout(10_000)
-    page = context.new_page()
-    shown = Opened(page, page_file)
-    url = page_file.as_uri()
-    page.on("console", lambda message: shown.faults.append(f"console: {message.text}"))
-    page.on("pageerror", lambda error: shown.faults.append(f"error: {error}"))
-    page.on("dialog", lambda dialog: shown.faults.append(f"dialog: {dialog.message}"))
-    page.on("request", lambda sent: sent.url == url or shown.faults.append(f"request: {sent.url}"))
-    page.goto(url)
-    yield shown
-    context.close()
-    assert shown.faults == []
+    with chromium.opened(browser, page_file, width, scheme) as (page, faults):
+        yield Opened(page, page_file, faults)
 
 
 @pytest.fixture(scope="module")

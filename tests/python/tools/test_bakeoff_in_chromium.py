@@ -29,26 +29,22 @@ def test_the_page_fits_and_shows_the_values_over_each_cost(
     models = {"transformer_pp": (None, 0.05), "muddformer": (-0.125, 0.05), long_name: (0.25, 0.05)}
     file = tmp_path / "result.html"
     file.write_text(page_of(result_of(models, "3 families at equal FLOPs")), encoding="utf-8")
-    context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
-    context.set_default_timeout(10_000)
-    page, url, faults = context.new_page(), file.as_uri(), list[str]()
-    page.on("console", lambda message: faults.append(f"console: {message.text}"))
-    page.on("pageerror", lambda error: faults.append(f"error: {error}"))
-    page.on("request", lambda sent: sent.url == url or faults.append(f"request: {sent.url}"))
-    page.goto(url)
-    assert page.evaluate("document.documentElement.scrollWidth") == width
-    assert chromium.clipped(page) == []
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == paper
-    assert page.locator(".facts dt").all_inner_texts() == list(models)
-    plot = page.locator(".plot")
-    for name, last in (("tokens", "102,357 tokens"), ("FLOPs", "9,000,000,000 FLOPs"), ("seconds", "5 s")):
-        page.locator(f".switch label:has-text('{name}')").click()
-        plot.scroll_into_view_if_needed()
-        box = plot.bounding_box()
-        assert box is not None
-        page.mouse.move(box["x"] + 0.999 * box["width"], box["y"] + box["height"] / 2)
-        tip = page.locator(".tip:visible").inner_text()
-        assert last in tip and re.search(r"muddformer\s+1\.8750 ± 0\.0500 bits per byte", tip), tip
-        assert plot.locator(".view:visible .band").count() == 3
-    context.close()
-    assert faults == []
+    with chromium.opened(browser, file, width, scheme) as (page, _):
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+        assert chromium.clipped(page) == []
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == paper
+        assert page.locator(".facts dt").all_inner_texts() == list(models)
+        plot = page.locator(".plot")
+        for name, last in (
+            ("tokens", "102,357 tokens"),
+            ("FLOPs", "9,000,000,000 FLOPs"),
+            ("seconds", "5 s"),
+        ):
+            page.locator(f".switch label:has-text('{name}')").click()
+            plot.scroll_into_view_if_needed()
+            box = plot.bounding_box()
+            assert box is not None
+            page.mouse.move(box["x"] + 0.999 * box["width"], box["y"] + box["height"] / 2)
+            tip = page.locator(".tip:visible").inner_text()
+            assert last in tip and re.search(r"muddformer\s+1\.8750 ± 0\.0500 bits per byte", tip), tip
+            assert plot.locator(".view:visible .band").count() == 3

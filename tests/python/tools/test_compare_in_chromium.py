@@ -42,27 +42,19 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_pointer_shows_the_values_of_all_runs(
     browser: Browser, page_file: Path, width: int, scheme: str
 ) -> None:
-    context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
-    context.set_default_timeout(10_000)
-    page, url, faults = context.new_page(), page_file.as_uri(), list[str]()
-    page.on("console", lambda message: faults.append(f"console: {message.text}"))
-    page.on("pageerror", lambda error: faults.append(f"error: {error}"))
-    page.on("request", lambda sent: sent.url == url or faults.append(f"request: {sent.url}"))
-    page.goto(url)
-    assert page.evaluate("document.documentElement.scrollWidth") == width
-    assert chromium.clipped(page) == []
-    figure = page.locator("figure").first
-    assert figure.locator("h3").inner_text() == "Training loss nats"
-    plot = figure.locator(".plot")
-    plot.scroll_into_view_if_needed()
-    box = plot.bounding_box()
-    assert box is not None
-    page.mouse.move(box["x"] + 0.999 * box["width"], box["y"] + box["height"] / 2)
-    tip = page.locator(".tip:visible").inner_text()
-    for name, value in (("A first", "2"), ("B second", "2.25"), ("C third", "2")):
-        assert re.search(rf"{name}\s+{re.escape(value)} nats", tip), tip
-    headings = page.locator("h2").all_inner_texts()
-    assert "First difference of A and B: step 600" in headings
-    assert "First difference of A and C: none up to the last common step, 1,000" in headings
-    context.close()
-    assert faults == []
+    with chromium.opened(browser, page_file, width, scheme) as (page, _):
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+        assert chromium.clipped(page) == []
+        figure = page.locator("figure").first
+        assert figure.locator("h3").inner_text() == "Training loss nats"
+        plot = figure.locator(".plot")
+        plot.scroll_into_view_if_needed()
+        box = plot.bounding_box()
+        assert box is not None
+        page.mouse.move(box["x"] + 0.999 * box["width"], box["y"] + box["height"] / 2)
+        tip = page.locator(".tip:visible").inner_text()
+        for name, value in (("A first", "2"), ("B second", "2.25"), ("C third", "2")):
+            assert re.search(rf"{name}\s+{re.escape(value)} nats", tip), tip
+        headings = page.locator("h2").all_inner_texts()
+        assert "First difference of A and B: step 600" in headings
+        assert "First difference of A and C: none up to the last common step, 1,000" in headings
