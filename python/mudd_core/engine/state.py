@@ -17,15 +17,14 @@ from mudd_core.checkpoint.stored import AnyTensor, StoredTensor, made_tensor
 from mudd_core.engine.expert_load import ExpertLoad
 from mudd_core.engine.frozen import weight_view
 from mudd_core.engine.lora import own_names
+from mudd_core.engine.weight_average import AVERAGED, WeightAverage
 
 if TYPE_CHECKING:
     from mudd_core import _core
-    from mudd_core.engine.weight_average import WeightAverage
 
 _MOMENTS = ("first_moment", "second_moment", "row_moment", "column_moment")
 _FACTORS = (np.float32, np.float32)  # types of the row and column moments
 _UPDATES = "updates/count"
-AVERAGED = "updates/averaged"
 
 
 def average_name(name: str) -> str:

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mudd_core.config.average import Averaging
-from mudd_core.engine.state import AVERAGED
 
 if TYPE_CHECKING:
     from collections.abc import Container
 
     from mudd_core import _core
     from mudd_core.dist import Comm
+
+AVERAGED = "updates/averaged"  # name of WeightAverage.counted in a checkpoint
 
 
 class WeightAverage:

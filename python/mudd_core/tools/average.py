@@ -25,7 +25,8 @@ from mudd_core.checkpoint.steps import new_id
 from mudd_core.checkpoint.stored import StoredTensor
 from mudd_core.config import config_hash
 from mudd_core.config.tool_arguments import ToolArguments, whole_number
-from mudd_core.engine.state import AVERAGED, average_name
+from mudd_core.engine.state import average_name
+from mudd_core.engine.weight_average import AVERAGED
 from mudd_core.run.records.facts import AVERAGED as AVERAGED_STEPS
 from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.json_files import read_facts, read_saved_config, run_id_of, write_config, write_facts

@@ -13,7 +13,7 @@ from mudd_core.base.errors import SaveError, UserError
 from mudd_core.base.types import JsonObject
 from mudd_core.checkpoint import Checkpoint
 from mudd_core.config import Difference, mesh_of
-from mudd_core.engine.state import AVERAGED
+from mudd_core.engine.weight_average import AVERAGED
 from mudd_core.run.build.base import require_base
 from mudd_core.run.build.grow import start_from
 from mudd_core.run.build.start_source import Source
