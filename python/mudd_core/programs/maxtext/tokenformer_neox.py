@@ -54,20 +54,10 @@ class TokenFormerNeox(System[TokenFormerConfig]):
 
     def model_config(self, config: Settings, shapes: Shapes) -> TokenFormerConfig:
         """Return the mudd_core config for settings and sizes. Add the prefix of the weights' names to the settings."""
-        if isinstance(config, dict):  # the program accepts dashes and underscores
-            config.update({name.replace("-", "_"): value for name, value in config.items()})
-        first = [name for name in shapes if re.search(rf"(^|\.){re.escape(_FIRST)}$", name)]
-        embedding = [name for name in shapes if name.endswith("word_embeddings.weight")]
-        if len(first) != 1 or len(embedding) != 1:
-            raise ValueError(
-                f"[tokenformer_neox] weights: expected one '...{_FIRST}' and one '...word_embeddings.weight'"
-            )
-        if isinstance(config, dict):
-            config.setdefault("parameter_prefix", first[0].removesuffix(_FIRST))
-            config.setdefault("embedding_name", embedding[0])
+        embedding = _add_names(config, shapes)
         prefix = _prefix(config)
         read = Reader("tokenformer_neox", config)
-        vocab, width = sizes("tokenformer_neox", shapes, embedding[0], 2)
+        vocab, width = sizes("tokenformer_neox", shapes, embedding, 2)
         layers = 0
         while f"{prefix}{layers + 2}.mlp.key_param_tokens" in shapes:
             layers += 1
@@ -218,6 +208,22 @@ def _embedding_name(config: Settings) -> str:
 
 def _positions_name(config: Settings) -> str:
     return _embedding_name(config).replace("word_embeddings", "position_embeddings")
+
+
+def _add_names(config: Settings, shapes: Shapes) -> str:
+    """Add the names of the weights to the settings of a dict; return the name of the embedding."""
+    if isinstance(config, dict):  # the program accepts dashes and underscores
+        config.update({name.replace("-", "_"): value for name, value in config.items()})
+    first = [name for name in shapes if re.search(rf"(^|\.){re.escape(_FIRST)}$", name)]
+    embedding = [name for name in shapes if name.endswith("word_embeddings.weight")]
+    if len(first) != 1 or len(embedding) != 1:
+        raise ValueError(
+            f"[tokenformer_neox] weights: expected one '...{_FIRST}' and one '...word_embeddings.weight'"
+        )
+    if isinstance(config, dict):
+        config.setdefault("parameter_prefix", first[0].removesuffix(_FIRST))
+        config.setdefault("embedding_name", embedding[0])
+    return embedding[0]
 
 
 def _prefix(config: Settings) -> str:

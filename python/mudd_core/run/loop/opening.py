@@ -60,12 +60,7 @@ def open_run(
     opened: closes the parts of the run; the caller closes it, also after an error. history: the first listener.
     """
     asked = asked if model is None else with_model_of(model, asked)
-    check_config(asked)
-    _require_one_config(asked, ranks)
-    ranks.together(lambda: mesh_of(asked, ranks.world))
-    ranks.together(lambda: require_tracker(asked.log))
-    ranks.together(lambda: _refuse_measures(asked, ranks))
-    ranks.together(lambda: require_metrics_file(asked) if ranks.first else None)
+    _require_valid(asked, ranks)
     store = _store(workdir, ranks, asked.storage.map)
     if store is not None:
         opened.callback(store.close)
@@ -75,9 +70,7 @@ def open_run(
     if is_new:
         ranks.together(lambda: require_text(config, store.folder if store else None))
     if model is None and (is_new or config.tune.method == "lora"):
-        ranks.together(lambda: fetch_start(config) if ranks.first else None)
-        ranks.together(lambda: check_start(config, store.folder if store else None))
-        ranks.together(lambda: require_same_sizes(config, store.folder if store else None))
+        _require_start(config, store.folder if store else None, ranks)
     if model is None and is_new:
         ranks.together(lambda: refuse_cut_growth(config, ranks.nodes))
         config, said, warned = _with_source_tokenizer(config, store, ranks)
@@ -108,6 +101,26 @@ def open_run(
     if ranks.first:
         journal.add(*_style_listeners(run, screen, _style_facts(run, fields or {})))
     return run, changed
+
+
+def _require_valid(asked: Config, ranks: Ranks) -> None:
+    """Raise UserError on every rank if the config cannot run on these ranks, or if they have different configs."""
+    check_config(asked)
+    _require_one_config(asked, ranks)
+    ranks.together(lambda: mesh_of(asked, ranks.world))
+    ranks.together(lambda: require_tracker(asked.log))
+    ranks.together(lambda: _refuse_measures(asked, ranks))
+    ranks.together(lambda: require_metrics_file(asked) if ranks.first else None)
+
+
+def _require_start(config: Config, folder: RunFolder | None, ranks: Ranks) -> None:
+    """Fetch the weights of start.load_parameters_path; raise UserError on every rank if the run cannot start from them.
+
+    folder: the folder of the run.
+    """
+    ranks.together(lambda: fetch_start(config) if ranks.first else None)
+    ranks.together(lambda: check_start(config, folder))
+    ranks.together(lambda: require_same_sizes(config, folder))
 
 
 def _style_facts(run: Session, fields: Mapping[str, object]) -> RunFacts:
