@@ -11,7 +11,7 @@ from chat_cases import chat_config, turns, write_folder, write_jsonl
 from mudd_core.cli.tune import before_after
 from mudd_core.cli.tune.before_after import _end_of, _held_out
 from mudd_core.data.pipelines import prepare
-from mudd_core.data.pipelines.chat import ChatData
+from mudd_core.data.pipelines.chat_data import ChatData
 from text_settings import quiet
 
 PLAIN = "{% for t in messages %}{{ t.role }}>{{ t.content }}@{% endfor %}"

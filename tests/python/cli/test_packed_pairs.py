@@ -17,7 +17,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.cli import main
 from mudd_core.config import check_config, load_config
 from mudd_core.data.pipelines import prepare
-from mudd_core.data.pipelines.chat import ChatData
+from mudd_core.data.pipelines.chat_data import ChatData
 from mudd_core.data.rows import RowShape
 from test_tune_pairs import PAIRS, pairs
 from tune_folders import write_given

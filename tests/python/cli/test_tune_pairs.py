@@ -14,7 +14,7 @@ from launched import launched
 from mudd_core.base.errors import UserError
 from mudd_core.config import check_config, load_config
 from mudd_core.data.pipelines import prepare
-from mudd_core.data.pipelines.chat import ChatData
+from mudd_core.data.pipelines.chat_data import ChatData
 from mudd_core.data.rows import RowShape
 from tune_folders import write_given
 

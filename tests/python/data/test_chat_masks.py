@@ -15,7 +15,7 @@ from mudd_core.base.errors import FormatError, UserError
 from mudd_core.data.chat import child
 from mudd_core.data.chat.masks import marked
 from mudd_core.data.pipelines import prepare
-from mudd_core.data.pipelines.chat import ChatData
+from mudd_core.data.pipelines.chat_data import ChatData
 from mudd_core.data.rows import RowShape
 
 

@@ -20,7 +20,7 @@ from mudd_core.data.chat.masks import marked
 from mudd_core.data.chat.members import tools_of
 from mudd_core.data.formats import format_of
 from mudd_core.data.pipelines import RowShape, chat, prepare
-from mudd_core.data.pipelines.chat import ChatData
+from mudd_core.data.pipelines.chat_data import ChatData
 from mudd_core.data.tokenizers.tokenizer import Ids, JsonTokenizer
 
 ASKS = {"role": "user", "content": "Why?"}

@@ -14,7 +14,7 @@ from mudd_core import dist
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.config import Config, TransformerPPConfig
 from mudd_core.data.pipelines import prepare
-from mudd_core.data.pipelines.chat import ChatData
+from mudd_core.data.pipelines.chat_data import ChatData
 from mudd_core.data.pipelines.chat_rows import ChatRows, best_fit
 from mudd_core.data.rows import RowShape
 from mudd_core.engine.model import Model

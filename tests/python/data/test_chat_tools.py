@@ -12,7 +12,7 @@ from hf_models import transformers
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.cli import main
 from mudd_core.data.pipelines import prepare
-from mudd_core.data.pipelines.chat import ChatData
+from mudd_core.data.pipelines.chat_data import ChatData
 from mudd_core.data.rows import RowShape
 from tune_folders import write_given
 

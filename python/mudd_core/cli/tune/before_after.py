@@ -13,9 +13,10 @@ from mudd_core.base.show.printable import printable
 from mudd_core.base.types import Int64
 from mudd_core.cli.tune.base import Base
 from mudd_core.config import Config
+from mudd_core.data.chat.kept_template import kept_template
 from mudd_core.data.chat.turn_end import turn_end
 from mudd_core.data.pipelines import prepare
-from mudd_core.data.pipelines.chat import ChatData, kept_template
+from mudd_core.data.pipelines.chat_data import ChatData
 from mudd_core.data.rows import RowShape
 from mudd_core.data.tokenizers.tokenizer import JsonTokenizer, Tokenizer
 from mudd_core.engine.model import Model
@@ -29,7 +30,7 @@ from mudd_core.run.store.run_folder import RunFolder
 
 _PROMPTS = 3
 _TOKENS = 64
-_LAST = 3  # the end of a turn starts within this many last ids of an answer
+_LAST = 3  # an end of turn starts within the last 3 ids of an answer
 _EXAMPLES = 20  # examples whose answers are searched for the text that ends a turn
 
 

@@ -23,7 +23,7 @@ from mudd_core.config import (
 from mudd_core.config.fields import Scalar, replace_path, walk
 from mudd_core.config.train import MICRO_BATCH_SIZE
 from mudd_core.data.pipelines import prepare
-from mudd_core.data.pipelines.chat import ChatData
+from mudd_core.data.pipelines.chat_data import ChatData
 from mudd_core.engine.lora import adaptable_names, adapted_names
 from mudd_core.run.build.rows import opened_teacher, row_shape
 

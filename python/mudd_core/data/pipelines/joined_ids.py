@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mudd_core.base.errors import SaveError, write_reason
+from mudd_core.base.paths import from_here
 from mudd_core.base.regular_files import read_text, write_text
 from mudd_core.data.formats import Format
 from mudd_core.data.formats.format import ids_of, require_ids
@@ -31,7 +32,7 @@ def joined(
     root: the folder of caches. Raise UserError for a missing column, FormatError for ids outside the vocabulary,
     SaveError if the disk rejects a write.
     """
-    progress: Progress = how.progress or ConsoleProgress(what=f"joining ids in {root / FOLDER}")
+    progress: Progress = how.progress or ConsoleProgress(what=f"joining ids in {from_here(root / FOLDER)}")
     found = []
     for path in files:
         target = root / FOLDER / _name_of(path, column)

@@ -18,7 +18,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.types import Array, Int32
 from mudd_core.data.batcher import Batcher
 from mudd_core.data.cache.teacher_file import Facts, Key, TeacherFile
-from mudd_core.data.pipelines.chat import ChatData
+from mudd_core.data.pipelines.chat_data import ChatData
 from mudd_core.data.pipelines.text import TextData
 from mudd_core.data.rows import TEACHER_PARTS, Prepared, Rows, RowShape
 from mudd_core.data.sources.corpus import Split

@@ -33,7 +33,7 @@ from mudd_core.run.store.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from mudd_core.data.pipelines import Prepared
-    from mudd_core.data.pipelines.chat import ChatData
+    from mudd_core.data.pipelines.chat_data import ChatData
     from mudd_core.engine.model import Model
 
 _TOKENS_AT_ONCE = 2048
@@ -49,7 +49,7 @@ def with_reference(
     folder: the folder of the run, which keeps them; None computes them at each start. They are computed again, and the
     note says so, if the kept file belongs to another base or to other data. Raise UserError if the base is missing.
     """
-    from mudd_core.data.pipelines.chat import ChatData
+    from mudd_core.data.pipelines.chat_data import ChatData
 
     if not needs_reference(config.loss) or not isinstance(text, ChatData):
         return text, ""

@@ -14,9 +14,9 @@ from mudd_core.base.paths import IMPORTED
 from mudd_core.config import Config
 from mudd_core.config.mix_sources import source_config, source_names
 from mudd_core.config.pipelines import spec_of
+from mudd_core.data.chat.kept_template import kept_template
 from mudd_core.data.chat.templates import ChatTemplate, find_template
 from mudd_core.data.chat.turn_end import TurnEnd, turn_end
-from mudd_core.data.pipelines.chat import kept_template
 from mudd_core.data.sources.access import Access, cache_root
 from mudd_core.data.tokenizers.files import has_vocabulary
 from mudd_core.data.tokenizers.source import find_tokenizer

@@ -13,7 +13,7 @@ from mudd_core.base.surroundings import notes_stream
 from mudd_core.base.types import Array, Float32, Int32
 from mudd_core.data.cache.teacher_file import Block, Key
 from mudd_core.data.pipelines import Prepared, RowShape
-from mudd_core.data.pipelines.chat import ChatData
+from mudd_core.data.pipelines.chat_data import ChatData
 from mudd_core.data.pipelines.taught import SPLITS, example_parts, ordered_rows, window_key
 from mudd_core.engine.model import Model
 from mudd_core.run.loop import signals
