@@ -5,12 +5,15 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
-#include <new>
 #include <utility>
 #include <vector>
+
+#include "mudd/dist/mpi_host.h"
 
 namespace mudd::dist {
 
@@ -35,7 +38,9 @@ class Mappings {
     const size_t whole = (static_cast<size_t>(bytes) + before + page - 1) / page * page;
     // With an old size of 0, mremap maps shared pages a second time.
     void* memory = mremap(reinterpret_cast<void*>(at - before), 0, whole, MREMAP_MAYMOVE);
-    if (memory == MAP_FAILED) throw std::bad_alloc();
+    if (memory == MAP_FAILED)
+      throw NoRoom(message("shared memory: expected a second mapping of ", whole, " bytes, got '", strerror(errno),
+                           "', as under qemu-user; set dist.node=rank"));
     mapped_.emplace_back(memory, whole);
     return static_cast<std::byte*>(memory) + before;
   }
