@@ -10,6 +10,7 @@ import argparse
 import datetime
 import json
 import os
+import platform
 import re
 import statistics
 import subprocess
@@ -65,7 +66,7 @@ class Report:
 def cpu_name() -> str:
     """Return the name of the CPU."""
     names = re.findall(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
-    return f"{names[0] if names else 'unknown CPU'}, {len(os.sched_getaffinity(0))} cores"
+    return f"{names[0] if names else f'CPU of {platform.machine()}'}, {len(os.sched_getaffinity(0))} cores"
 
 
 def call(command: list[str], where: Path, environment: dict[str, str]) -> str:

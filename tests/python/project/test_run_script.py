@@ -52,6 +52,21 @@ def test_an_unknown_command_is_2_and_lists_the_commands(word: str) -> None:
         assert f"./run {command}" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("bits", "order", "text"),
+    [
+        (32, "LITTLE_ENDIAN", "expected a compiler for a 64-bit system, got one for 32 bits"),
+        (64, "BIG_ENDIAN", "expected a little-endian system, got a big-endian one"),
+        (64, "LITTLE_ENDIAN", ""),
+    ],
+)
+def test_a_machine_that_nothing_is_built_for_is_refused(bits: int, order: str, text: str) -> None:
+    defines = [f"-DCMAKE_SIZEOF_VOID_P={bits // 8}", f"-DCMAKE_CXX_BYTE_ORDER={order}"]
+    command = ["cmake", *defines, "-P", str(ROOT / "cpp" / "cmake" / "machine.cmake")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert bool(done.returncode) == bool(text) and text in " ".join(done.stderr.split())
+
+
 def test_an_incomplete_python_is_refused_by_name(tmp_path: Path) -> None:
     old = tmp_path / "python-old"
     old.write_text("#!/bin/sh\nexit 1\n")
