@@ -9,9 +9,9 @@
 namespace mudd {
 namespace {
 
-// The start of booked arenas: no process can map it (not canonical on x86-64, above the user's half on
-// aarch64).
-std::byte* booked_address() { return reinterpret_cast<std::byte*>(uintptr_t{1} << 62); }
+// The start of booked arenas: no process can map it. On x86-64 it is not canonical. ARM ignores the highest byte,
+// and bit 55 makes it an address of the kernel.
+std::byte* booked_address() { return reinterpret_cast<std::byte*>(uintptr_t{1} << 62 | uintptr_t{1} << 55); }
 
 }  // namespace
 

@@ -81,7 +81,7 @@ std::string text_of(unsigned long maker, unsigned long number, const std::string
   for (const CpuPart& one : kParts)
     if (one.maker == maker && one.number == number) return (who == "Ampere " ? "" : who) + one.name;
   if (!board.empty()) return board;
-  char text[64];
+  char text[96];
   std::snprintf(text, sizeof text, "64-bit ARM CPU (implementer 0x%02lx, part 0x%03lx)", maker, number);
   return text;
 }

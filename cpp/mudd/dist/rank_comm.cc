@@ -241,6 +241,8 @@ void RankComm::pause(int tries) {
   if (tries < kSpins) {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
 #endif
     return;
   }
