@@ -141,6 +141,11 @@ def test_an_entry_is_printed(words: list[str], capsys: pytest.CaptureFixture[str
     assert max(map(len, told.splitlines())) <= 100
 
 
+def test_a_remedy_has_the_program_that_was_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/mudd"])
+    assert "`mudd COMMAND --help`" in explained("MC200") and "launch.py" not in explained("MC200")
+
+
 def test_all_codes_and_the_codes_of_an_exit_code_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--explain-error"]) == 0
     listed = capsys.readouterr().out.splitlines()

@@ -73,11 +73,12 @@ def explained(word: str, others: Sequence[str] = ()) -> str:
 
 
 def text_of(kind: Kind) -> str:
-    """Return an entry as text for a terminal."""
+    """Return an entry as text for a terminal, with the program that the user typed."""
+    remedy = kind.mend.replace("`launch.py ", f"`{shlex.join(typed_program())} ")
     parts = [
         f"{kind.code}: {kind.title} (exit code {kind.exit_code})",
         folded(f"Meaning: {kind.happened}"),
-        folded(f"Remedy: {kind.mend}"),
+        folded(f"Remedy: {remedy}"),
         folded(f"Kind: {', '.join(marks_of(kind))}"),
         f"Page: {pages() / kind.page}",
     ]

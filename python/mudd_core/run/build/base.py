@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -12,6 +13,7 @@ import numpy as np
 
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.paths import local
+from mudd_core.base.surroundings import typed_program
 from mudd_core.base.types import Float32, Json, JsonObject
 from mudd_core.checkpoint import final_hash, is_weight, whole_parts
 from mudd_core.checkpoint.stored import AnyTensor, StoredTensor, float32_of, made_tensor
@@ -99,7 +101,7 @@ def load_base(config: Config, model: Model, folder: RunFolder | None) -> Base:
         raise UserError(
             f"[start] load_parameters_path: expected a whole model, got {path}, whose checkpoints "
             f"contain only adapters; name its base, {source.config.start.load_parameters_path}, or "
-            "first export the whole model: launch.py export --merged"
+            f"first export the whole model: {shlex.join([*typed_program(), 'export', '--merged'])}"
         )
     weights = {name: tensor for name, tensor in source.tensors.items() if is_weight(name)}
     rounded, lent = 0, model.store.lent
