@@ -17,6 +17,7 @@ void bind_kernels(py::module_& m);
 void bind_peak(py::module_& m);
 void bind_run(py::module_& m);
 void bind_io(py::module_& m);
+void bind_shards(py::module_& m);
 void bind_dist(py::module_& m);
 void bind_store(py::module_& m);
 void bind_graph(py::module_& m);
@@ -42,6 +43,7 @@ PYBIND11_MODULE(_core, m) {
   bind_peak(m);
   bind_run(m);
   bind_io(m);
+  bind_shards(m);
   bind_dist(m);  // before bindings with a Comm in their signatures
   bind_store(m);
   bind_graph(m);
