@@ -1,12 +1,13 @@
-"""Compare models at equal minutes: measure their steps in turn, run each with its own schedule, print the table.
+"""Compare models at equal minutes: time their steps in turn, train each, print the table.
 
-    python bench/race/race.py measure                                # on a quiet machine
-    python bench/race/race.py run --minutes=3 --seeds=1              # again: continues; finished runs are skipped
+    python bench/race/race.py measure                        # on a quiet machine
+    python bench/race/race.py run --minutes=3 --seeds=1      # again: continues after a stop
     python bench/race/race.py table --minutes=3 --seeds=1
 
-The steps of a run follow from the measured times, so a busy machine changes its seconds and nothing else. --kinds:
-charged = a step costs the update of the touched rows, by a C++ loop (bench/row_update.cc); dense = its measured time;
-equal = the tokens of the base. Results are JSON lines in FOLDER/runs.jsonl.
+The steps of a run follow from the measured times relative to the base, whose step counts as 155 ms
+(README). So a busy machine changes the seconds of a run and nothing else. --kinds: charged = a step
+costs the update of the touched rows, by a C++ loop (bench/row_update.cc); dense = its measured time;
+equal = the tokens of the base. FOLDER/runs.jsonl has the results; finished runs are skipped.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "bench" / "race")]
 import entries  # noqa: E402
 import paired  # noqa: E402
 import prose_corpus  # noqa: E402
+import step_times  # noqa: E402
 from contestants import BASE, CONTESTANTS, Contestant, chosen  # noqa: E402
 from entries import Entry, Result, entry_of, finished, steps_of  # noqa: E402
 from step_times import StepTime  # noqa: E402
@@ -58,6 +59,20 @@ def test_steps_follow_from_the_charged_the_dense_and_the_base_time() -> None:
     assert steps_of(one("batch_8"), TIMES, 3, "equal") == 900  # the tokens of 1,800 steps
     with pytest.raises(SystemExit, match=r"\[race\] muon has no step time; type: "):
         steps_of(one("muon"), TIMES, 3, "charged")
+
+
+def test_only_ratios_to_the_base_are_measured(tmp_path: Path) -> None:
+    for slower in (1.0, 2.0):
+        measured = {
+            BASE: StepTime(slower * 0.2, slower * 0.2),
+            "rows": StepTime(slower * 0.4, slower * 0.3),
+        }
+        step_times.write(tmp_path / "times.json", measured)
+        found = step_times.read(tmp_path / "times.json")
+        assert found["rows"] == StepTime(pytest.approx(0.31), pytest.approx(0.2325))
+        assert steps_of(one(BASE), found, 3, "charged") == 1161
+    with pytest.raises(SystemExit, match=r"absent.json is missing; type: python bench/race/race.py measure"):
+        step_times.read(tmp_path / "absent.json")
 
 
 def test_the_key_of_a_run_is_the_same_in_every_process_and_changes_with_the_model() -> None:
