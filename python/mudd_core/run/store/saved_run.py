@@ -35,9 +35,10 @@ def mounts_in(words: Sequence[str]) -> str:
 
 
 def run_and_step(workdir: str) -> tuple[str, int | None]:
-    """Return the folder of the run, and the step if the path is a checkpoint; else None."""
+    """Return the folder or URL of the run, and the step if the path is a checkpoint; else None."""
     if is_url(workdir):
-        return workdir, None
+        _, step = RunFolder.holding(Path(*Path(workdir).parts[-2:]))
+        return (workdir, None) if step is None else (workdir.rstrip("/").rsplit("/", 2)[0], step)
     folder, step = RunFolder.holding(Path(workdir))
     return (workdir, None) if folder.path == Path(workdir) else (str(folder), step)
 
