@@ -10,7 +10,7 @@ import pytest
 
 import chromium
 from mudd_core.tools.compare.command import comparison_page
-from mudd_core.tools.compare.compared import read_run
+from mudd_core.tools.compare.reading import read_run
 from page_runs import update, validation, write_run
 
 browser = chromium.browser

@@ -18,7 +18,8 @@ from mudd_core.run.report.page.records import Records
 from mudd_core.run.store import metrics
 from mudd_core.run.store.metric_arrays import Metrics
 from mudd_core.run.store.run_folder import RunFolder
-from mudd_core.tools.compare.compared import ComparedRun, first_difference, read_run
+from mudd_core.tools.compare.compared import ComparedRun, first_difference
+from mudd_core.tools.compare.reading import read_run
 from mudd_core.tools.compare.settings import machine_rows
 from page_runs import update, validation, write_run
 
@@ -147,6 +148,7 @@ def test_html_alone_has_a_default_name(words: tuple[str, ...], runs: Path) -> No
 
 
 def test_values_of_different_steps_are_marked(runs: Path) -> None:
+    (runs / "runs" / "seed" / "checkpoints" / "step-6").mkdir(parents=True)
     lines = launched(runs, "compare", "runs/base", "runs/seed/checkpoints/step-6").stdout.splitlines()
     (row,) = [i for i, line in enumerate(lines) if line.startswith("  training, last *")]
     assert lines[row + 1].split()[:3] == ["at", "step", "12"] and lines[row + 1].split()[3] == "6"

@@ -11,7 +11,8 @@ from mudd_core.base.show.tables import text_table
 from mudd_core.cli.sweep.grid import Grid
 from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.tools.compare.command import MOST_RUNS, comparison_page, read_runs
-from mudd_core.tools.compare.compared import ComparedRun, column_of, read_run
+from mudd_core.tools.compare.compared import ComparedRun, column_of
+from mudd_core.tools.compare.reading import read_run
 
 _NONE = "-"
 

@@ -37,11 +37,11 @@ from mudd_core.tools.compare.compared import (
     ComparedRun,
     column_of,
     first_difference,
-    read_run,
     short_names,
     steps_of,
 )
 from mudd_core.tools.compare.parts import parts_after_curves, parts_before_curves
+from mudd_core.tools.compare.reading import read_run
 from mudd_core.tools.compare.show import part_lines
 from mudd_core.tools.compare.values import comparison_values
 

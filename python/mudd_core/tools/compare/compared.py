@@ -5,26 +5,19 @@ Two runs differ at a step if a value that both have logged for it differs in any
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 
-from mudd_core.base.errors import UserError
-from mudd_core.base.storage import is_url
 from mudd_core.base.types import Array, Float64, Int64
-from mudd_core.config.suggest import nearest
 from mudd_core.engine.flops import flops_per_token
 from mudd_core.engine.model_shape import resolved_model
 from mudd_core.run.records.facts import AVERAGED
 from mudd_core.run.records.machine import PEAK_MEMORY
-from mudd_core.run.report.page.records import Records, read_records
+from mudd_core.run.report.page.records import Records
 from mudd_core.run.store.metric_arrays import Metrics
-from mudd_core.run.store.run_folder import CONFIG, RunFolder
-from mudd_core.run.store.saved_run import named_run, run_and_step
 
 COMPARED = {"loss": "loss", "grad_norm": "gradient norm"}
 
@@ -109,23 +102,6 @@ class ComparedRun:
         return self.records.batch_hashes
 
 
-def read_run(letter: str, typed: str, command: str = "compare") -> ComparedRun:
-    """Read the run that a folder, the folder of a checkpoint, or a URL names; no lock is taken.
-
-    command: for messages. Raise UserError if it names no run.
-    """
-    name, until = run_and_step(typed)
-    if not is_url(name) and not (folder := RunFolder.named(name, argument=f"[{command}] RUN")).holds_run:
-        raise UserError(f"[{command}] {typed}: expected the folder of a run, got {_without_run(folder)}")
-    config, folder = named_run({"--workdir": name}, (), needs=())
-    records = read_records(folder, config)
-    if until is not None:
-        updates, validations = (_up_to(table, until) for table in (records.updates, records.validations))
-        summary = records.summary if records.summary.get("step") == until else {}
-        records = dataclasses.replace(records, updates=updates, validations=validations, summary=summary)
-    return ComparedRun(letter, typed, records, until)
-
-
 def steps_of(table: Metrics) -> Int64:
     """Return the steps of the records."""
     return np.asarray(table.get("step", ()), np.int64)
@@ -140,25 +116,6 @@ def short_names(runs: Sequence[ComparedRun]) -> list[str]:
     """Return the last parts of the runs' paths if they are distinct, or else the names that the user wrote."""
     short = [run.records.folder.path.name for run in runs]
     return short if len(set(short)) == len(short) else [run.typed for run in runs]
-
-
-def _up_to(table: Metrics, step: int) -> Metrics:
-    """Return the records up to this step."""
-    kept = steps_of(table) <= step
-    return Metrics({name: column[kept] for name, column in table.items()})
-
-
-def _without_run(folder: RunFolder) -> str:
-    """Return a message that a path is not a run, with the nearest folder next to it."""
-    path = folder.path
-    if path.is_dir():
-        return f"a folder without {CONFIG}"
-    if path.exists():
-        return "a file"
-    above = path.parent
-    beside = [one.name for one in above.iterdir() if RunFolder(one).holds_run] if above.is_dir() else []
-    hint = nearest(path.name, beside).replace("'", f"'{above}/" if above != Path() else "'", 1)
-    return f"a path that does not exist{hint}"
 
 
 @dataclass(frozen=True)
@@ -194,10 +151,12 @@ class FirstDifference:
     hashed: bool
 
 
-def first_difference(base: ComparedRun, other: ComparedRun) -> FirstDifference:
-    """Compare two runs at the steps that both have logged."""
+def first_difference(
+    base: ComparedRun, other: ComparedRun, columns: Iterable[str] = COMPARED
+) -> FirstDifference:
+    """Compare two runs at the steps that both have logged. columns: the values to compare."""
     common, left, right = np.intersect1d(steps_of(base.updates), steps_of(other.updates), return_indices=True)
-    names = [name for name in COMPARED if name in base.updates and name in other.updates]
+    names = [name for name in columns if name in base.updates and name in other.updates]
     unequal = np.zeros(len(common), bool)
     for name in names:
         unequal |= _unequal(base.updates, other.updates, name, left, right)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.storage import is_url
 from mudd_core.run.store.saved_run import run_and_step
 from mudd_core.tools.compare.command import read_runs
-from mudd_core.tools.compare.compared import ComparedRun, read_run
-from mudd_core.tools.diff.states import saved_steps
+from mudd_core.tools.compare.compared import ComparedRun
+from mudd_core.tools.compare.reading import read_run
 
 
 def named_runs(names: Sequence[str]) -> tuple[ComparedRun, ComparedRun]:
@@ -24,7 +23,7 @@ def named_runs(names: Sequence[str]) -> tuple[ComparedRun, ComparedRun]:
                 f"[diff] B: expected another run than A, got {names[1]}: both are of the run {folders[0]}, and `diff` "
                 "compares two runs at their common steps"
             )
-    base, other = (_with_its_step(run) for run in read_runs(names, "diff"))
+    base, other = read_runs(names, "diff")
     return base, other
 
 
@@ -32,13 +31,4 @@ def named_run(letter: str, name: str, *, or_record: bool = False) -> ComparedRun
     """Return the run that a path names; raise UserError without one. or_record: for a message."""
     if or_record and not is_url(name) and not Path(run_and_step(name)[0]).exists():
         raise UserError(f"[diff] {name}: expected a run or a record, got a path that does not exist")
-    return _with_its_step(read_run(letter, name, "diff"))
-
-
-def _with_its_step(run: ComparedRun) -> ComparedRun:
-    """Return the run; raise UserError if the user named a checkpoint that it does not have."""
-    steps = saved_steps(replace(run, until=None))
-    if run.until is None or run.until in steps:
-        return run
-    has = f"the run has steps {', '.join(f'{step:,}' for step in steps)}" if steps else "the run has none"
-    raise UserError(f"[diff] {run.typed}: expected a checkpoint that exists, got step {run.until:,}; {has}")
+    return read_run(letter, name, "diff")

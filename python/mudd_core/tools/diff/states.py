@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-from mudd_core.base.errors import FormatError, UserError
+from mudd_core.base.errors import FormatError
 from mudd_core.base.types import Json
 from mudd_core.checkpoint.manifest import Manifest, Tensor
 from mudd_core.checkpoint.manifest_reader import read_manifest
 from mudd_core.checkpoint.steps import MANIFEST
 from mudd_core.checkpoint.stored import stored_tensors
-from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.tools.compare.compared import ComparedRun
+from mudd_core.tools.compare.reading import steps_in
 
 _AT_ONCE = 1 << 22  # elements that are read at a time
 # Keys of a checkpoint's state that decide later updates, in addition to its tensors.
@@ -67,10 +67,7 @@ def compared_states(base: ComparedRun, other: ComparedRun) -> States:
 
 def saved_steps(run: ComparedRun) -> list[int]:
     """Return the steps of the run's checkpoints, up to the step that the user named; ascending."""
-    try:
-        steps = Checkpoints(run.records.folder).steps()
-    except UserError:
-        return []
+    steps = steps_in(run.records.folder)
     return [step for step in steps if run.until is None or step <= run.until]
 
 
