@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import numpy.typing as npt
 
-from mudd_core import _core
 from mudd_core.base.errors import UserError
-from mudd_core.base.types import Array
 from mudd_core.engine.model import Model
 from mudd_core.fingerprint.alone import Alone, first_alone, model_title
 from mudd_core.fingerprint.arrays import differs_from_arrays
 from mudd_core.fingerprint.compared import Pair, first_pair
 from mudd_core.fingerprint.difference import Difference, measure
-from mudd_core.fingerprint.lines import Key, Line
-from mudd_core.fingerprint.recording import kept_of, lines_of
+from mudd_core.fingerprint.levels import AtLevel, require_levels
+from mudd_core.fingerprint.lines import Line
+from mudd_core.fingerprint.observed import Observed, Watched
 
 _AT_ONCE = 256 << 20  # bytes of values that are copied from one run
 
@@ -29,6 +30,7 @@ def first_difference(
     *,
     ulp: float = 0,
     names: Mapping[str, str] | None = None,
+    levels: Sequence[str] | None = None,
 ) -> Difference | None:
     """Return the first value at which two models differ on a batch, with the op that computed it; None if all agree.
 
@@ -37,13 +39,19 @@ def first_difference(
     the first value that differs by more than 64 units of the last place of the coarser precision: where bf16 leaves
     fp32. The unit is taken at the scale of the values, so differences of elements near zero are small. b may also be
     arrays of another program, by names of Model.names() or of parameters. names: a table from their names to these.
-    A weight or an op that only one model has is a difference too. Raise UserError for models of two families.
+    A weight or an op that only one model has is a difference too. levels: the instruction set levels of a and b, such
+    as ("avx512_bf16", "avx2"), each in its own process; a and b may then be one model. Raise UserError for models
+    of two families.
     """
     if not isinstance(a, Model):
         raise TypeError(f"[diff] a: expected an mc.Model, got {type(a).__name__}")
     if isinstance(ulp, bool) or not isinstance(ulp, (int, float)) or not 0 <= ulp < math.inf:
         raise ValueError(f"[diff] ulp: expected a finite number from 0 on, got {ulp!r}")
     if isinstance(b, Mapping):
+        if levels is not None:
+            raise ValueError(
+                "[diff] levels: expected two models, got a dict of arrays as b; leave levels out"
+            )
         return differs_from_arrays(a, b, batch, ulp, names)
     if not isinstance(b, Model):
         raise TypeError(f"[diff] b: expected an mc.Model or a dict of arrays, got {type(b).__name__}")
@@ -56,52 +64,35 @@ def first_difference(
         raise ValueError(
             "[diff] names: expected none for two models, because their values have the same names"
         )
-    one, other = _Observed(a, batch), _Observed(b, batch)
+    if levels is not None:
+        return _at_levels((a, b), batch, levels, ulp)
     with a.in_use, b.in_use:
-        pairs, alone = _common(one.lines(), other.lines())
-        exact = ulp == 0 and all(pair.a.dtype == pair.b.dtype for pair in pairs)
-        found = _first_bits(one, other, pairs) if exact else _first_far(one, other, pairs, ulp)
+        return _first(Observed(a, batch), Observed(b, batch), ulp)
+
+
+def _at_levels(
+    models: tuple[Model, Model],
+    batch: npt.ArrayLike | Mapping[str, npt.ArrayLike],
+    levels: Sequence[str],
+    ulp: float,
+) -> Difference | None:
+    require_levels(levels)
+    with TemporaryDirectory(prefix="mudd-levels-") as folder:
+        one, other = (
+            AtLevel(model, batch, level, Path(folder) / side)
+            for model, level, side in zip(models, levels, "ab", strict=True)
+        )
+        return _first(one, other, ulp)
+
+
+def _first(one: Watched, other: Watched, ulp: float) -> Difference | None:
+    pairs, alone = _common(one.lines(), other.lines())
+    exact = ulp == 0 and all(pair.a.dtype == pair.b.dtype for pair in pairs)
+    found = _first_bits(one, other, pairs) if exact else _first_far(one, other, pairs, ulp)
     return alone.difference((one.loss, other.loss)) if found is None and alone is not None else found
 
 
-class _Observed:
-    """Runs of a model on a batch that show their values."""
-
-    def __init__(self, model: Model, batch: npt.ArrayLike | Mapping[str, npt.ArrayLike]) -> None:
-        if model.inside.is_patched:
-            raise UserError("[diff] patch: expected models without an active patch; leave the patch first")
-        self.model = model
-        self._arrays, self._optional = model.arrays_of(batch)
-        self.loss = math.nan
-
-    def lines(self) -> tuple[Line, ...]:
-        fingerprint = _core.Fingerprint()
-        self._run(fingerprint)
-        return lines_of(fingerprint)
-
-    def values(self, keys: Sequence[Key]) -> dict[Key, Array]:
-        """Return copies of some values."""
-        values = _core.Values([(key.stage, key.run, key.place, key.value) for key in keys])
-        self._run(values)
-        return kept_of(values)
-
-    def _run(self, observer: _core.NodeObserver) -> None:
-        trains, shape = "targets" in self._arrays, self._arrays["inputs"].shape
-        mode = "train" if trains else "logits"
-        planned = self.model.plan(mode, *shape, optional=self._optional, gradient_rows=False)
-        planned.fill(self._arrays)
-        planned.executor.show_weights(observer)
-        planned.executor.observe(observer)
-        try:
-            planned.executor.run()
-        finally:
-            planned.executor.observe(None)
-        if trains:
-            loss, count = planned.sums()
-            self.loss = loss / self.model.denominator(count, self._arrays)
-
-
-def _first_bits(a: _Observed, b: _Observed, pairs: Sequence[Pair]) -> Difference | None:
+def _first_bits(a: Watched, b: Watched, pairs: Sequence[Pair]) -> Difference | None:
     pair = first_pair(pairs)
     if pair is None:
         return None
@@ -110,8 +101,8 @@ def _first_bits(a: _Observed, b: _Observed, pairs: Sequence[Pair]) -> Difference
     return measure(pair, x, y, (a.loss, b.loss), title=model_title(pair.a))
 
 
-def _first_far(a: _Observed, b: _Observed, common: Sequence[Pair], ulp: float) -> Difference | None:
-    unit = "bfloat16" if "bf16" in (a.model.precision, b.model.precision) else "float32"
+def _first_far(a: Watched, b: Watched, common: Sequence[Pair], ulp: float) -> Difference | None:
+    unit = "bfloat16" if "bf16" in (a.precision, b.precision) else "float32"
     for pairs in _chunks(common):
         keys = [pair.a.key for pair in pairs]
         x, y = a.values(keys), b.values(keys)

@@ -13,7 +13,7 @@ import mudd_core as mc
 from mudd_core.base.errors import UserError
 from mudd_core.config import LoraConfig
 from mudd_core.fingerprint.alone import first_alone
-from mudd_core.fingerprint.models import _Observed
+from mudd_core.fingerprint.observed import Observed
 from small_models import make_batch
 
 CONFIG = mc.TransformerPPConfig(vocab_size=61, max_seq_len=16, d_model=32, n_layer=2, n_head=2)
@@ -115,7 +115,7 @@ def test_a_weight_of_another_type_is_compared_by_value() -> None:
 
 
 def test_an_op_that_one_model_lacks_is_named(model: mc.Model) -> None:
-    lines = _Observed(model, BATCH).lines()
+    lines = Observed(model, BATCH).lines()
     at = next(at for at, line in enumerate(lines) if line.key.place == "blocks.1.attn.q:linear")
     other = dataclasses.replace(
         lines[at], op="lora", key=lines[at].key._replace(place="blocks.1.attn.q:lora")
@@ -188,3 +188,30 @@ def test_wrong_arguments_are_refused(model: mc.Model) -> None:
         mc.first_difference(model, 3, BATCH)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="names: expected none for two models"):
         mc.first_difference(model, model, BATCH, names={})
+
+
+def test_two_levels_in_one_call(model: mc.Model) -> None:
+    levels = ("portable", "avx2")
+    assert mc.first_difference(model, model, BATCH, levels=levels) is None
+    half = mc.Model(CONFIG, seed=1, precision="bf16")
+    found = mc.first_difference(model, half, BATCH, ulp=1, levels=levels)
+    here = mc.first_difference(model, half, BATCH, ulp=1)
+    assert found is not None and here is not None
+    assert (found.title, found.count, found.values) == (here.title, here.count, here.values)
+    assert found.losses[0] == here.losses[0]
+    found = mc.first_difference(model, changed(model, "embed", (2, 3)), BATCH["inputs"], levels=levels)
+    assert found is not None and (found.place, found.first_index) == ("embed", (2, 3))
+
+
+@pytest.mark.parametrize("levels", ["avx2", ("avx2",), ("avx2", "avx9"), ("portable", "avx2", "avx2")])
+def test_other_levels_are_refused(model: mc.Model, levels: Any) -> None:
+    with pytest.raises(UserError, match="levels: expected two levels of this CPU, of portable, avx2"):
+        mc.first_difference(model, model, BATCH, levels=levels)
+    with pytest.raises(ValueError, match="expected two models, got a dict of arrays"):
+        mc.first_difference(model, {"embed": np.zeros((61, 32))}, BATCH, levels=("avx2", "portable"))
+
+
+def test_a_process_that_fails_is_named(model: mc.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mudd_core.fingerprint.levels.MODEL", "other")
+    with pytest.raises(UserError, match=r"the process of level portable ended with code 1: .*model"):
+        mc.first_difference(model, model, BATCH, levels=("portable", "avx2"))
