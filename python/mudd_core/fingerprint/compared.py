@@ -65,8 +65,10 @@ def first_pair(pairs: Sequence[Pair]) -> Pair | None:
 
 def _split(record: StepRecord) -> list[tuple[int, int, tuple[int, ...], int]]:
     """Return the sequences of each graph run: other ones have other gradients, which only agree in their sum."""
-    data = (line for line in record.lines if line.key.stage == "data" and line.key.value == "inputs")
-    return [(line.key.rank, line.key.run, line.shape, line.first_row) for line in data]
+    data = [line for line in record.lines if line.key.stage == "data" and line.key.value == "inputs"]
+    # After a rewind a run trains on later samples than its step says.
+    begin = min((line.first_row for line in data), default=0)
+    return [(line.key.rank, line.key.run, line.shape, line.first_row - begin) for line in data]
 
 
 def _rows(a: Line, b: Line) -> tuple[int, ...]:

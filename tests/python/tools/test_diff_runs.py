@@ -49,7 +49,7 @@ def test_ranks_on_which_the_bits_depend_are_a_setting_that_affects_the_training(
     found = diff_json(folder, "any", "any_uneven", code=1)["settings"]
     assert {one["name"]: one["affects_training"] for one in found} == {"train.seed": True, "ranks": True}
     printed = " ".join(launched(folder, "diff", "runs/any", "runs/any_uneven").stdout.split())
-    assert "With mesh.any_world the bits of B depend on its 3 ranks, so its steps differ here." in printed
+    assert "other bits here than in the run: with mesh.any_world its bits depend on its 3 ranks." in printed
     assert "do not depend on the ranks" not in printed
 
 

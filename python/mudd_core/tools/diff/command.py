@@ -4,7 +4,7 @@
     python3 launch.py diff --record runs/one --step=2 --to=one.jsonl
     python3 launch.py diff runs/two one.jsonl
 
-A and B are runs, checkpoints (a run up to that step) or records of a step. The first step that differs
+A and B are runs, also at a URL, checkpoints (a run up to that step) or records. The first step that differs
 is replayed in both, in memory, from the newest equal state. --record writes digests of all values of
 a step, no weights, so that two machines can be compared. The exit code is 0 if A and B are equal
 through their last common step, and 1 if they differ. It is 2 if they cannot be compared. No run is
@@ -108,6 +108,8 @@ def _write_record(asked: argparse.Namespace, parser: ToolArguments) -> int:
     target = local(asked.to, "[diff] --to")
     if target.exists():
         raise UserError(f"[diff] --to: expected a new file, got {target}, which exists; type another name")
+    if not target.parent.is_dir():
+        raise UserError(f"[diff] --to: expected a file in a folder that exists, got {target}")
     record = record_of(
         named_run("A", asked.record), asked.step, train=asked.train, trust_code=asked.trust_code
     )

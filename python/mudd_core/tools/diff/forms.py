@@ -9,6 +9,8 @@ from mudd_core.fingerprint import Line, Pair, StepRecord
 
 def other_forms(one: StepRecord, two: StepRecord) -> str:
     """Return why two steps cannot be compared value by value; empty if they can."""
+    if one.header.precision != two.header.precision:
+        return f"A computes in {one.header.precision}, and B in {two.header.precision}"
     for name, left, right in _weights(one, two):
         if left is None or right is None:
             return f"only {'A' if right is None else 'B'} has the weight {name}"

@@ -11,7 +11,7 @@ from mudd_core.base.types import JsonObject
 from mudd_core.tools.compare import Part
 from mudd_core.tools.compare.compared import ComparedRun
 from mudd_core.tools.diff.evidence import Evidence, evidence
-from mudd_core.tools.diff.node import node_part, node_values
+from mudd_core.tools.diff.node import node_part, node_values, precision_part
 from mudd_core.tools.diff.parts import parts_of
 from mudd_core.tools.diff.replay import Replay, replay
 from mudd_core.tools.diff.settings import CODE_OF
@@ -24,7 +24,10 @@ _SAID = 10.0  # seconds of training that a note announces
 
 @dataclass(frozen=True)
 class Found:
-    """The comparison of two runs. replay: None if they are equal, or if the step was not replayed; then error."""
+    """The comparison of two runs.
+
+    replay: None if they are equal or have different precisions, or if the step cannot be replayed; then error.
+    """
 
     evidence: Evidence
     replay: Replay | None = None
@@ -37,8 +40,8 @@ class Found:
 
     def parts(self) -> list[Part]:
         """Return the parts of the report."""
-        made = [] if self.replay is None else [node_part(self.evidence, self.replay)]
-        return [*parts_of(self.evidence), *made]
+        made = precision_part(self.evidence) if self.replay is None else node_part(self.evidence, self.replay)
+        return [*parts_of(self.evidence), *([] if made is None or self.equal else [made])]
 
     def values(self) -> JsonObject:
         """Return the object of --json."""
@@ -55,7 +58,7 @@ def difference_of(
     error of the step that is replayed is in the result.
     """
     found = evidence(base, other)
-    if found.step is None:
+    if found.step is None or precision_part(found) is not None:
         return Found(found)
     try:
         return Found(found, _replayed(found, found.step, train=train, trust_code=trust_code))

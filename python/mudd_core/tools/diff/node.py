@@ -8,13 +8,12 @@ from mudd_core.base.types import JsonObject
 from mudd_core.fingerprint import Difference
 from mudd_core.fingerprint.lines import COMPUTED
 from mudd_core.run.build.base import BASE_FACT
-from mudd_core.run.records.facts import WIRE_HOSTS
 from mudd_core.tools.compare import Part
-from mudd_core.tools.compare.compared import ComparedRun
+from mudd_core.tools.compare.compared import ComparedRun, first_difference
 from mudd_core.tools.compare.parts import show_command
 from mudd_core.tools.diff.evidence import Evidence
+from mudd_core.tools.diff.other_bits import bits_notes
 from mudd_core.tools.diff.replay import Replay
-from mudd_core.tools.diff.settings import uneven_ranks
 from mudd_core.tools.diff.ulps_text import ulps_text
 from mudd_core.tools.diff.unexplained import notes_of_equal, title_of_equal
 
@@ -25,20 +24,32 @@ _HASH = 16  # characters of a hash
 def node_part(seen: Evidence, found: Replay) -> Part:
     """Return the part about the first value that differs, in steps that were replayed here."""
     runs = (seen.base, seen.other)
-    notes = [_made(found), *_ranks(runs)]
+    bases = _bases(runs)
+    notes = [_made(found), *bits_notes(runs)]
     if found.forms:
-        if bases := _bases(runs):
+        if bases:
             return Part("the runs have other bases", (), [bases, *notes])
         title = f"step {found.step:,} has values of other shapes"
         return Part(title, (), [f"In step {found.step:,} {found.forms}.", *notes])
     if found.difference is None:
         return Part(title_of_equal(found), (), [*notes_of_equal(seen, found), *notes])
     title = f"first value that differs: in step {found.step:,}, {_what(found, found.difference)}"
-    return Part(
-        title,
-        (),
-        [*_other_graph(found), *_lines(seen, found, found.difference), *_data(seen, found), *notes],
+    lines = [*_other_graph(found), *_lines(seen, found, found.difference), *_data(seen, found)]
+    if bases and found.difference.stage == "state":
+        return Part("the runs have other bases", (), [bases, f"The {title}:", *lines, *notes])
+    return Part(title, (), [*lines, *notes])
+
+
+def precision_part(seen: Evidence) -> Part | None:
+    """Return a part if the runs have different precisions, so that all values differ by rounding; else None."""
+    one, two = (run.records.config.train.precision for run in (seen.base, seen.other))
+    if one == two:
+        return None
+    text = (
+        f"A computes in {one}, B in {two}, so their values differ by rounding from the first op on. From Python, "
+        "mc.first_difference(a, b, batch, ulp=64) names the first value that differs by more (docs/inside.md)."
     )
+    return Part("the runs have other precisions", (), [text])
 
 
 def _bases(runs: Sequence[ComparedRun]) -> str:
@@ -86,11 +97,14 @@ def _loss(seen: Evidence, found: Difference, step: int) -> str:
     if one != two:
         return f"relative difference {found.loss_growth:.2g}: {one!r} in A, {two!r} in B"
     text = f"equal in step {step:,}"
-    logged = {value.name: value for value in seen.logged.values}.get("loss")
-    if logged is None or logged.base is None or logged.other is None or seen.logged.step == step:
+    later = first_difference(seen.base, seen.other, ["loss"])
+    if later.step is None or later.step <= step:
         return text
-    growth = abs(logged.base - logged.other) / max(abs(logged.base), abs(logged.other), 1e-300)
-    return f"{text}, relative difference {growth:.2g} in step {seen.logged.step:,}"
+    left, right = later.values[0].base, later.values[0].other
+    if left is None or right is None:
+        return text
+    growth = abs(left - right) / max(abs(left), abs(right), 1e-300)
+    return f"{text}, relative difference {growth:.2g} in step {later.step:,}"
 
 
 def _data(seen: Evidence, found: Replay) -> Iterator[str]:
@@ -129,30 +143,6 @@ def _other_graph(found: Replay) -> Iterator[str]:
     texts = [f"{letter} alone has {line.title()}" for letter, line in pairs if line is not None]
     if texts:
         yield f"The runs compute other values: {', and '.join(texts)}. The first value that both have and that differs:"
-
-
-def _ranks(runs: Sequence[ComparedRun]) -> Iterator[str]:
-    """Yield a sentence about runs of several ranks, which are replayed in one process."""
-    worlds = {run.letter: ranks for run in runs if (ranks := _world(run)) > 1 and not uneven_ranks(run)}
-    if worlds:
-        named = " and ".join(f"{letter} by {ranks}" for letter, ranks in worlds.items())
-        yield f"Several ranks trained {named}; here one process does. The bits do not depend on the ranks."
-    for run in runs:
-        if ranks := uneven_ranks(run):
-            yield f"With mesh.any_world the bits of {run.letter} depend on its {ranks} ranks, so its steps differ here."
-        hosts = run.records.facts.get(WIRE_HOSTS)
-        if isinstance(hosts, int) and hosts > 1:
-            yield (
-                f"With mesh.wire=bf16 the bits of {run.letter} depend on its {hosts} hosts, so its steps have other "
-                "bits here."
-            )
-
-
-def _world(run: ComparedRun) -> int:
-    ranks = (
-        event.get("ranks", 1) for event in run.records.events if event["event"] in ("started", "resumed")
-    )
-    return max((count for count in ranks if isinstance(count, int)), default=1)
 
 
 def node_values(found: Replay) -> JsonObject:

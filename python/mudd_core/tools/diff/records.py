@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from mudd_core.base.errors import UserError
+from mudd_core.base.surroundings import notes_stream
 from mudd_core.base.types import JsonObject
 from mudd_core.fingerprint import Line, Pair, StepRecord, first_difference
 from mudd_core.fingerprint.ulps import steps_between
@@ -15,6 +16,7 @@ from mudd_core.run.records.facts import data_fingerprint
 from mudd_core.tools.compare import Part, with_head
 from mudd_core.tools.compare.compared import ComparedRun
 from mudd_core.tools.diff.forms import other_forms, other_rows
+from mudd_core.tools.diff.other_bits import other_bits
 from mudd_core.tools.diff.replay import made_step, standing
 from mudd_core.tools.diff.start import require_step
 from mudd_core.tools.diff.ulps_text import ulps_text
@@ -38,6 +40,8 @@ def record_of(run: ComparedRun, step: int, *, train: bool = False, trust_code: b
     a step that the run has not made.
     """
     require_step(run, step, train=train)
+    if why := other_bits(run):
+        print(f"warning: [diff] {run.typed}: its steps have other bits here: {why}", file=notes_stream())
     with standing(run, step - 1, trust_code=trust_code) as trainer:
         made = made_step(trainer).record
     return StepRecord(replace(made.header, data_hash=data_fingerprint(run.records.facts)), made.lines)
@@ -77,8 +81,12 @@ def record_parts(names: tuple[str, str], found: ComparedRecords) -> list[Part]:
 
 
 def _headers(found: ComparedRecords) -> Part:
+    fp32 = all(one.header.precision == "fp32" for one in (found.a, found.b))
     rows = [
-        [text, *(str(getattr(one.header, name))[:_SHOWN] or "-" for one in (found.a, found.b))]
+        [
+            text if fp32 else text.removesuffix(" *"),
+            *(str(getattr(one.header, name))[:_SHOWN] or "-" for one in (found.a, found.b)),
+        ]
         for name, text in _HEADER.items()
         if getattr(found.a.header, name) != getattr(found.b.header, name)
     ]

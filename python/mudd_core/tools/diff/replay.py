@@ -9,7 +9,6 @@ from contextlib import ExitStack, contextmanager, redirect_stderr
 from dataclasses import dataclass
 
 from mudd_core.base.errors import FormatError, UserError
-from mudd_core.base.surroundings import notes_stream
 from mudd_core.base.types import Array
 from mudd_core.engine.engine import Engine
 from mudd_core.fingerprint import (
@@ -29,7 +28,6 @@ from mudd_core.tools.diff.forms import alone_before, other_forms, other_rows
 from mudd_core.tools.diff.reproduced import Reproduced, reproduced
 from mudd_core.tools.diff.start import Start
 
-_OTHER_BITS = "may have other bits"  # in the warning of run/loop/at_step.py
 Runs = tuple[ComparedRun, ComparedRun]
 
 
@@ -122,17 +120,12 @@ def _standing(runs: Runs, step: int, *, trust_code: bool) -> Iterator[list[Train
 
 def standing(run: ComparedRun, step: int, *, trust_code: bool) -> Trainer:
     """Return a Trainer in memory after this many updates of a run; raise UserError if it cannot be opened."""
-    said = io.StringIO()
     try:
-        # The lines and warnings of its start were printed when the run was trained.
-        with redirect_stderr(said), warnings.catch_warnings():
+        # The lines and warnings of its start were printed when the run was trained. The report names other bits.
+        with redirect_stderr(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            trainer = Trainer(run.records.folder.path, at_step=step, trust_code=trust_code)
+            return Trainer(run.records.folder.path, at_step=step, trust_code=trust_code)
     except (UserError, FormatError, OSError) as error:
         raise UserError(
             f"[diff] {run.letter}: step {step + 1:,} of {run.typed} cannot be replayed: {error}"
         ) from error
-    for line in said.getvalue().splitlines():
-        if _OTHER_BITS in line:
-            print(line, file=notes_stream())
-    return trainer

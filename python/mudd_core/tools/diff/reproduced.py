@@ -41,7 +41,8 @@ class OtherTensor:
 class Reproduced:
     """The comparison of a run's own records with its steps here. steps: that were compared.
 
-    logged: the first step with another logged loss or gradient norm; None if there is none. saved: the first tensor of
+    logged: the first step with another logged loss or gradient norm; None if there is none. loss: the loss differs
+    there. before: the logged values of the step before it are those that were made here. saved: the first tensor of
     the checkpoint with other values; None if there is none. final: the final hash is another one.
     """
 
@@ -50,6 +51,8 @@ class Reproduced:
     logged: int | None = None
     saved: OtherTensor | None = None
     final: bool = False
+    loss: bool = False
+    before: bool = False
 
     @property
     def equal(self) -> bool:
@@ -70,8 +73,16 @@ def reproduced(run: ComparedRun, made: Sequence[StepRecord], trainer: Trainer) -
     if last in steps_of_checkpoints(run):
         saved = _other_tensor(run, last, trainer.engine.state_parts())
     ended = run.final_hash and run.records.summary.get("step") == last
+    final = bool(ended) and trainer.final_hash() != run.final_hash
+    losses = {record.step: record.loss for record in steps}
     return Reproduced(
-        run.letter, len(steps), other, saved, bool(ended) and trainer.final_hash() != run.final_hash
+        run.letter,
+        len(steps),
+        other,
+        saved,
+        final,
+        other is not None and logged[other][0] != losses[other],
+        other is not None and other - 1 in losses,
     )
 
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 from mudd_core.base.storage import is_url
 from mudd_core.base.surroundings import typed_program
-from mudd_core.run.records.facts import FP32_ORDER
 from mudd_core.run.store.saved_run import run_and_step
 from mudd_core.tools.compare.compared import ComparedRun
 from mudd_core.tools.diff.evidence import Evidence
+from mudd_core.tools.diff.other_bits import other_bits, record_commands
 from mudd_core.tools.diff.replay import Replay
 from mudd_core.tools.diff.reproduced import OtherTensor, Reproduced
 from mudd_core.tools.diff.ulps_text import ulps_text
@@ -20,6 +20,8 @@ from mudd_core.tools.diff.ulps_text import ulps_text
 def title_of_equal(found: Replay) -> str:
     """Return the title of a part about replayed steps without a difference."""
     through = f"steps {found.start.step + 1:,} to {found.step:,} are equal here"
+    if found.step == found.start.step + 1:
+        through = f"step {found.step:,} is equal here"
     other = [one.letter for one in found.reproduced if not one.equal]
     if not other:
         return f"{through}, and both runs recorded these values"
@@ -30,31 +32,30 @@ def title_of_equal(found: Replay) -> str:
 
 def notes_of_equal(seen: Evidence, found: Replay) -> Iterator[str]:
     """Yield sentences: what each run recorded, the possible causes, and the next command."""
-    yield from map(_sentence, found.reproduced)
+    for one in found.reproduced:
+        yield _sentence(one)
+        yield from _between(one, found, same_batch=_same_batch(seen, found.step))
     if all(one.equal for one in found.reproduced):
         return
-    yield f"The cause is one of these: {causes(seen)}."
     runs = {run.letter: run for run in (seen.base, seen.other)}
     other = [runs[one.letter] for one in found.reproduced if not one.equal]
     same = [runs[one.letter] for one in found.reproduced if one.equal]
+    if all(map(other_bits, other)):  # the reason is printed below
+        yield from record_commands((seen.base, seen.other), found.step)
+        return
+    yield f"The cause is one of these: {causes()}."
     if len(other) == 1 and same and not any(is_url(run.typed) for run in (*other, *same)):
         yield f"To see if {other[0].letter} gets other values again, train it again where and how it was trained:"
         yield from _again(other[0], same[0], found.step)
 
 
-def causes(seen: Evidence) -> str:
+def causes() -> str:
     """Return the possible causes that no run records, separated by commas."""
-    runs = (seen.base, seen.other)
-    # In fp32 the bits do not depend on the level, but for runs of earlier versions.
-    fixed = all(
-        run.records.config.train.precision == "fp32" and FP32_ORDER in run.records.facts for run in runs
-    )
     return ", ".join(
         [
             "a callback or a program that changed weights",
             "other code",
             "a resume with another version",
-            *([] if fixed else ["another level"]),
             "a changed file",
             "or a fault of a machine",
         ]
@@ -73,10 +74,34 @@ def _sentence(found: Reproduced) -> str:
     """Return what the own records of a run say about the values that were made here."""
     if found.equal:
         return (
-            f"This machine and version reproduce {found.letter}: loss and gradient norm of {found.steps:,} logged steps"
-            " have the same bits."
+            f"This machine and version reproduce {found.letter}: loss and gradient norm of {found.steps:,} logged "
+            f"step{'s' * (found.steps != 1)} have the same bits."
         )
     return f"{found.letter} was made otherwise: {'; '.join(_others(found))}."
+
+
+def _same_batch(seen: Evidence, step: int) -> bool:
+    """Return whether both runs have logged the same hash of the ids of a step."""
+    one, two = (run.batch_hashes.get(step) for run in (seen.base, seen.other))
+    return one is not None and one == two
+
+
+def _between(found: Reproduced, made: Replay, *, same_batch: bool) -> Iterator[str]:
+    """Yield a sentence if the weights of a run changed between two steps: its loss differs before any update does."""
+    if found.logged is None or not found.loss:
+        return
+    step = found.logged
+    if made.start.common and made.start.step == step - 1:
+        since = f"the checkpoint of step {step - 1:,} was saved"
+    elif found.before:
+        since = f"the gradients of step {step - 1:,} were computed"
+    else:
+        return
+    yield (
+        f"The loss of step {step:,} is the first value that differs, and the update comes after it. So the weights of "
+        f"{found.letter}{'' if same_batch else ', or its batch,'} changed after {since} and before step {step:,} "
+        "started."
+    )
 
 
 def _others(found: Reproduced) -> Iterator[str]:
