@@ -10,7 +10,7 @@ from typing import NamedTuple
 STAGES = ("state", "data", "forward", "recompute", "backward", "sum", "step", "update")
 COMPUTED = ("forward", "recompute", "backward", "sum", "update")  # stages in which an op computes
 WHOLE_STEP = ("state", "step", "update")  # stages that do not depend on the split into micro-batches
-FORMAT = 1  # of records
+FORMAT = 2  # of records; 1 had an object with all names for each line
 DTYPES = ("float32", "bfloat16", "float16", "float64", "int32", "uint8")
 
 
@@ -26,6 +26,11 @@ class Key(NamedTuple):
     stage: str
     place: str
     value: str
+
+
+def op_of(place: str) -> str:
+    """Return the op at the end of a label, such as "attention" of "blocks.0.attn:attention#2"; empty for a weight."""
+    return place.rpartition(":")[2].split("#")[0] if ":" in place else ""
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,9 @@ import json
 import math
 import re
 
-from mudd_core.base.types import Json, JsonObject
-from mudd_core.fingerprint.lines import DTYPES, FORMAT, STAGES, Header, Key, Line
+from mudd_core.base.types import Json
+from mudd_core.fingerprint.lines import DTYPES, FORMAT, STAGES, Header, Key, Line, op_of
+from mudd_core.fingerprint.samples import samples_of
 
 _LONGEST, _LARGEST = 4096, 2**62  # characters of a name; whole numbers
 _HEX = re.compile(r"[0-9a-f]+", re.ASCII)
@@ -16,40 +17,28 @@ _WHOLE, _TEXTS = (
     ("family", "config_hash", "data_hash", "isa", "precision", "package"),
 )
 _REALS = ("loss", "grad_norm")
-_LINE = (
-    "stage",
-    "place",
-    "op",
-    "value",
-    "shape",
-    "dtype",
-    "digest",
-    "samples",
-    "run",
-    "rank",
-    "begin",
-    "first_row",
-)
+_REST = ("op", "run", "rank", "begin", "first_row", "rows")
+_LEAST = 6  # members of a line without the object of the rest
+_FORM = re.compile(r"([a-z0-9]+)(?: ([0-9]{1,19}(?:x[0-9]{1,19}){0,15}))?", re.ASCII)
+_SAMPLES = 8
 
 
 class Malformed(ValueError):
     """A file that is no record; the message says why."""
 
 
-def parsed(row: bytes, number: int) -> JsonObject:
-    """Return a line of a file as a JSON object. number: of the line, for messages."""
+def parsed(row: bytes, number: int) -> Json:
+    """Return a line of a file as JSON. number: of the line, for messages."""
     try:
         found: Json = json.loads(row)
     except (ValueError, RecursionError):
         raise Malformed(f"line {number} is no JSON") from None
-    if not isinstance(found, dict):
-        raise Malformed(f"line {number} is no JSON object")
     return found
 
 
-def header_of(row: JsonObject) -> Header:
+def header_of(row: Json) -> Header:
     """Return the checked header."""
-    if "format" not in row or "step" not in row:
+    if not isinstance(row, dict) or "format" not in row or "step" not in row:
         raise Malformed("the first line is no header")
     if row["format"] == FORMAT and (unknown := row.keys() - {*_WHOLE, *_TEXTS, *_REALS}):
         raise Malformed(f"the header has an unknown field {_shown(min(unknown))}")
@@ -59,28 +48,51 @@ def header_of(row: JsonObject) -> Header:
     return Header(step, family, configured, data, isa, precision, world, package, loss, norm, version)
 
 
-def line_of(row: JsonObject) -> Line:
-    """Return the checked line of a value."""
-    if unknown := row.keys() - {*_LINE, "rows"}:
+def line_of(row: Json) -> Line:
+    """Return the checked line of a value (record.line_json)."""
+    if not isinstance(row, list) or not _LEAST <= len(row) <= _LEAST + 1:
+        raise Malformed(f"a line is no list of {_LEAST} or {_LEAST + 1} members")
+    rest = row[_LEAST] if len(row) > _LEAST else {}
+    if not isinstance(rest, dict):
+        raise Malformed(f"the last member of a line is {_shown(rest)}, no object")
+    if unknown := rest.keys() - set(_REST):
         raise Malformed(f"a line has an unknown field {_shown(min(unknown))}")
-    if missing := [name for name in _LINE[:8] if name not in row]:
-        raise Malformed(f"a line has no field '{missing[0]}'")
     run, rank, begin, first = (
-        _whole(name, row.get(name, 0)) for name in ("run", "rank", "begin", "first_row")
+        _whole(name, rest.get(name, 0)) for name in ("run", "rank", "begin", "first_row")
     )
-    stage, dtype = _choice("stage", row["stage"], STAGES), _choice("dtype", row["dtype"], DTYPES)
-    place, op, value = (_text(name, row[name]) for name in ("place", "op", "value"))
+    stage = _choice("stage", row[0], STAGES)
+    place, value = _text("place", row[1]), _text("value", row[2])
+    dtype, shape = _form(row[3])
     return Line(
         Key(rank, run, stage, place, value),
-        op,
-        tuple(_whole("shape", one) for one in _list("shape", row["shape"], 16)),
+        _text("op", rest.get("op", op_of(place))),
+        shape,
         dtype,
-        _hex("digest", row["digest"], 32),
-        tuple(_real("samples", one) for one in _list("samples", row["samples"], 8)),
+        _hex("digest", row[4], 32),
+        _samples(row[5], dtype),
         begin,
         first,
-        tuple(_hex("rows", one, 16) for one in _list("rows", row.get("rows", []), 2**20)),
+        tuple(_hex("rows", one, 16) for one in _list("rows", rest.get("rows", []), 2**20)),
     )
+
+
+def _form(value: Json) -> tuple[str, tuple[int, ...]]:
+    """Return type and shape of a text such as "float32 257x32"."""
+    found = _FORM.fullmatch(value) if isinstance(value, str) and len(value) <= _LONGEST else None
+    if found is None:
+        raise Malformed(f"expected a type and a shape such as 'float32 2x8', got {_shown(value)}")
+    sizes = found[2].split("x") if found[2] else ()
+    return _choice("type", found[1], DTYPES), tuple(_whole("shape", int(one)) for one in sizes)
+
+
+def _samples(value: Json, dtype: str) -> tuple[float, ...]:
+    digits = value if isinstance(value, str) and re.fullmatch(r"[0-9a-f]{0,128}", value, re.ASCII) else None
+    found = None if digits is None or len(digits) % 2 else samples_of(digits, dtype, _SAMPLES)
+    if found is None:
+        raise Malformed(
+            f"samples: expected digits of at most {_SAMPLES} numbers of {dtype}, got {_shown(value)}"
+        )
+    return found
 
 
 def _shown(value: Json) -> str:

@@ -14,8 +14,9 @@ from pathlib import Path
 from mudd_core.base.errors import UserError
 from mudd_core.base.regular_files import open_binary, write_file
 from mudd_core.base.types import Json, JsonObject
-from mudd_core.fingerprint.lines import FORMAT, Header, Key, Line
+from mudd_core.fingerprint.lines import FORMAT, Header, Key, Line, op_of
 from mudd_core.fingerprint.parsed import Malformed, header_of, line_of, parsed
+from mudd_core.fingerprint.samples import digits_of
 
 MOST_BYTES, MOST_LINES = 256 << 20, 1_000_000
 
@@ -34,7 +35,7 @@ class StepRecord:
     def write(self, path: str | Path) -> Path:
         """Write the record to a file, which is complete or not there at all; return its path."""
         target = Path(path)
-        head = {name: _json(value) for name, value in asdict(self.header).items()}
+        head: Json = {name: _json(value) for name, value in asdict(self.header).items()}
         rows = [head, *(line_json(line) for line in self.lines)]
         write_file(target, "".join(json.dumps(row, separators=(",", ":")) + "\n" for row in rows).encode())
         return target
@@ -59,36 +60,38 @@ class StepRecord:
         return cls(header, lines)
 
 
-def line_json(line: Line) -> JsonObject:
-    """Return a line as JSON, without defaults."""
-    row: JsonObject = {
-        "stage": line.key.stage,
-        "place": line.key.place,
-        "op": line.op,
-        "value": line.key.value,
-        "shape": list(line.shape),
-        "dtype": line.dtype,
-        "digest": line.digest,
-        "samples": [_json(one) for one in line.samples],
-    }
-    further: JsonObject = {
+def line_json(line: Line) -> list[Json]:
+    """Return a line as a JSON list: stage, place, value, type and shape, digest, samples, and an object of the rest.
+
+    The object has the members that are not zero, and the op unless the place ends with it. It is left out if empty.
+    """
+    sizes = f" {'x'.join(map(str, line.shape))}" if line.shape else ""
+    row: list[Json] = [
+        line.key.stage,
+        line.key.place,
+        line.key.value,
+        line.dtype + sizes,
+        line.digest,
+        digits_of(line.samples, line.dtype),
+    ]
+    rest: JsonObject = {
+        "op": "" if line.op == op_of(line.key.place) else line.op,
         "run": line.key.run,
         "rank": line.key.rank,
         "begin": line.begin,
         "first_row": line.first_row,
         "rows": list(line.rows),
     }
-    return {**row, **{name: value for name, value in further.items() if value}}
+    shown = {name: value for name, value in rest.items() if value}
+    return [*row, shown] if shown else row
 
 
 def _json(value: Json) -> Json:
-    """Return a value as JSON has it: NaN and infinities as strings, other floats with nine digits."""
-    if not isinstance(value, float):
-        return value
-    return float(f"{value:.9g}") if math.isfinite(value) else str(value)
+    """Return a value as JSON has it: NaN and infinities as strings."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _rows(path: Path) -> Iterator[JsonObject]:
+def _rows(path: Path) -> Iterator[Json]:
     with open_binary(path) as file:
         size = 0
         for number, row in enumerate(iter(lambda: file.readline(MOST_BYTES + 1), b"")):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import random
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from mudd_core import _core
 from mudd_core.base.errors import UserError
 from mudd_core.fingerprint import StepRecord, first_difference
 from mudd_core.fingerprint.recording import lines_of
+from mudd_core.fingerprint.samples import digits_of, samples_of
 from planted_flips import engine_of, record
 from rank_runs import batch_of
 
@@ -40,14 +42,29 @@ def some() -> StepRecord:
 def test_a_record_survives_its_file(some: StepRecord, tmp_path: Path) -> None:
     file = some.write(tmp_path / "a.jsonl")
     again = StepRecord.read(file)
-    assert again.lines == tuple(
-        dataclasses.replace(line, samples=kept.samples)
-        for line, kept in zip(some.lines, again.lines, strict=True)
-    )
-    assert first_difference(some, again) is None
-    # The file rounds the loss.
-    assert again.header.step == 1 and abs(again.header.loss - some.header.loss) < 1e-6
-    assert file.stat().st_size < 400 * len(some.lines)
+    assert again == some and first_difference(some, again) is None
+    # At most twice the digits of the digests and samples.
+    digits = sum(32 + len(digits_of(line.samples, line.dtype)) for line in some.lines)
+    assert file.stat().st_size < 2 * digits
+
+
+@pytest.mark.parametrize(
+    ("dtype", "samples"),
+    [
+        ("float32", (0.5, -0.0, math.inf, 2.0**-149)),
+        ("bfloat16", (1.0, -1.5, -math.inf, 2.0**-126)),
+        ("float16", (1.0, -65504.0)),
+        ("float64", (0.1, -1e300)),
+        ("int32", (-1.0, 2.0**31 - 1)),
+        ("uint8", (0.0, 255.0)),
+    ],
+)
+def test_samples_are_exact(dtype: str, samples: tuple[float, ...]) -> None:
+    found = samples_of(digits_of(samples, dtype), dtype, 8)
+    assert found is not None and list(map(repr, found)) == list(map(repr, samples))
+    assert samples_of(digits_of(samples, dtype), dtype, len(samples) - 1) is None
+    nan = samples_of(digits_of((math.nan,), "bfloat16"), "bfloat16", 8)
+    assert nan is not None and math.isnan(nan[0])
 
 
 def test_levels_write_equal_records(tmp_path: Path) -> None:
@@ -104,10 +121,19 @@ def test_records_that_cannot_be_compared_are_refused(some: StepRecord) -> None:
     [
         (b"", "the first line is no header"),
         (b"PK\x03\x04\n", "line 1 is no JSON"),
-        (b'{"format":2,"step":1,"new":0}\n', "expected format 1, got 2: another version wrote it"),
-        (b'{"format":1,"step":1}\n{"stage":"forward"}\n', "a line has no field 'place'"),
-        (b'{"format":1,"step":1}\n' + b"[" * 100_000, "line 2 is no JSON"),
-        (b'{"format":1,"step":1,"world":' + b"9" * 9000 + b"}", "line 1 is no JSON"),
+        (
+            b'{"format":1,"step":1}\n{"stage":"forward"}\n',
+            "expected format 2, got 1: another version wrote it",
+        ),
+        (b'{"format":3,"step":1,"new":0}\n', "expected format 2, got 3: another version wrote it"),
+        (b'{"format":2,"step":1}\n{"stage":"forward"}\n', "a line is no list of 6 or 7 members"),
+        (b'{"format":2,"step":1}\n["data","x","y","float32 2xx","",""]', "expected a type and a shape"),
+        (
+            b'{"format":2,"step":1}\n["data","x","y","float32 2","%s","0"]' % (b"0" * 32),
+            "samples: expected digits",
+        ),
+        (b'{"format":2,"step":1}\n' + b"[" * 100_000, "line 2 is no JSON"),
+        (b'{"format":2,"step":1,"world":' + b"9" * 9000 + b"}", "line 1 is no JSON"),
     ],
 )
 def test_other_files_are_refused(data: bytes, reason: str, tmp_path: Path) -> None:

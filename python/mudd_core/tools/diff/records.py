@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -126,14 +127,14 @@ def _first(found: ComparedRecords) -> Part:
 
 
 def _loss(found: ComparedRecords) -> str:
-    one, two = (f"{record.header.loss:.9g}" for record in (found.a, found.b))  # a file has nine digits
-    return f"equal: {one}" if one == two else f"{one} in A, {two} in B"
+    one, two = (record.header.loss for record in (found.a, found.b))
+    return f"equal: {one!r}" if one == two else f"{one!r} in A, {two!r} in B"
 
 
 def sample_text(pair: Pair) -> str:
     """Return how many of the samples differ, and by how much."""
     pairs = list(zip(pair.a.samples, pair.b.samples, strict=False))
-    differ = [(x, y) for x, y in pairs if f"{x:.9g}" != f"{y:.9g}"]  # a file has nine digits
+    differ = [(x, y) for x, y in pairs if x != y and not (math.isnan(x) and math.isnan(y))]
     if not differ:
         return f"all {len(pairs)} are equal; other elements differ"
     text = f"{len(differ)} of {len(pairs)} differ, the first {differ[0][0]:.9g} in A, {differ[0][1]:.9g} in B"
