@@ -231,3 +231,14 @@ def test_settings_that_split_pairs_are_refused(words: list[str], says: str) -> N
 def test_an_unknown_loss_is_refused(given: Path) -> None:
     done = launched(given, "tune", "--base=base", "--data=pairs.jsonl", "--workdir=runs/x", "--loss=ppo")
     assert done.returncode == 2 and "[tune] --loss: expected dpo, orpo" in done.stderr
+
+
+def test_two_runs_on_pairs_differ_in_a_value_of_their_loss(given: Path) -> None:
+    fields = {**FIELDS, "train_steps": 2, "train_log_every": 1, "progress": False}
+    for name, beta in (("low", 0.1), ("high", 0.3)):
+        mc.tune("base", "pairs.jsonl", f"runs/{name}", loss="dpo", loss_beta=beta, **fields)  # type: ignore[arg-type]
+    done = launched(given, "diff", "runs/low", "runs/high")
+    text = " ".join(done.stdout.split())
+    assert done.returncode == 1, done.stderr
+    assert "affects the training is loss.beta (0.1 in A, 0.3 in B)." in text
+    assert "in step 1, preference_loss (backward): gradient of input 0" in text

@@ -148,24 +148,6 @@ def test_one_changed_number_in_the_log_is_the_step(folder: Path, changed_log: Pa
     assert f"first step that differs: {STEPS} " in text
 
 
-def test_a_run_that_still_trains_is_compared_through_its_last_step(folder: Path, tiny_text: Path) -> None:
-    words = [word for word in WORDS if not word.startswith(("train.steps", "train.save_every"))]
-    run = TinyRun(
-        folder / "runs" / "live", tiny_text, (*words, "train.steps=100000", "train.save_every=100000")
-    )
-    process = run.start()
-    try:
-        run.wait_for_step(process, 2)
-        done = launched(folder, "diff", "runs/base", "runs/live")
-    finally:
-        process.kill()
-        process.wait()
-    text = " ".join(done.stdout.split())
-    assert done.returncode == 1, done.stderr
-    assert "B is in progress: it is compared through its last complete step" in text
-    assert "train.steps config 12 100000" in text
-
-
 @pytest.mark.parametrize(
     ("words", "text"),
     [

@@ -67,6 +67,7 @@ def test_a_run_in_progress_is_replayed_up_to_its_last_step(folder: Path, tiny_te
     text = " ".join(done.stdout.split())
     assert done.returncode == 1, done.stderr
     assert "B is in progress: it is compared through its last complete step" in text
+    assert "train.steps config 12 100000" in text
     assert "in step 1, adamw (update): weight of embed" in text
 
 
