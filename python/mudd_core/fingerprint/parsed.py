@@ -77,7 +77,7 @@ def line_of(row: Json) -> Line:
 
 
 def _form(value: Json) -> tuple[str, tuple[int, ...]]:
-    """Return type and shape of a text such as "float32 257x32"."""
+    """Return type and shape of a string such as "float32 257x32"."""
     found = _FORM.fullmatch(value) if isinstance(value, str) and len(value) <= _LONGEST else None
     if found is None:
         raise Malformed(f"expected a type and a shape such as 'float32 2x8', got {_shown(value)}")

@@ -82,7 +82,7 @@ def line_json(line: Line) -> list[Json]:
         "first_row": line.first_row,
         "rows": list(line.rows),
     }
-    shown = {name: value for name, value in rest.items() if value}
+    shown: JsonObject = {name: value for name, value in rest.items() if value}
     return [*row, shown] if shown else row
 
 
