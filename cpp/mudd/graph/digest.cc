@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <vector>
 
 #include "mudd/base/parallel.h"
 
@@ -58,13 +57,20 @@ Digest contiguous_digest(const std::byte* data, int64_t bytes) {
 
 }  // namespace
 
-Digest digest_of(const Tensor& values) {
+std::vector<std::byte> bytes_of(const Tensor& values) {
   const int64_t row = values.cols * size_of(values.dtype), step = values.stride * size_of(values.dtype);
-  const auto* data = static_cast<const std::byte*>(values.data);
-  if (step == row || values.rows == 1) return contiguous_digest(data, values.rows * row);
   std::vector<std::byte> copy(static_cast<size_t>(values.rows * row));
   for (int64_t r = 0; r < values.rows; ++r)
-    std::memcpy(copy.data() + r * row, data + r * step, static_cast<size_t>(row));
+    std::memcpy(copy.data() + r * row, static_cast<const std::byte*>(values.data) + r * step,
+                static_cast<size_t>(row));
+  return copy;
+}
+
+Digest digest_of(const Tensor& values) {
+  if (values.stride == values.cols || values.rows == 1)
+    return contiguous_digest(static_cast<const std::byte*>(values.data),
+                             values.rows * values.cols * size_of(values.dtype));
+  const std::vector<std::byte> copy = bytes_of(values);
   return contiguous_digest(copy.data(), std::ssize(copy));
 }
 

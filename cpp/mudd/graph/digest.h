@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "mudd/base/types.h"
 
@@ -15,6 +16,8 @@ namespace mudd {
 
 using Digest = std::array<uint64_t, 2>;
 
+// Return a copy of the elements, row by row.
+std::vector<std::byte> bytes_of(const Tensor& values);
 // Return the digest of the elements, row by row, with their count of bytes.
 Digest digest_of(const Tensor& values);
 // Return the same of some rows.

@@ -1,7 +1,6 @@
 #include "mudd/graph/fingerprint.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "mudd/kernels/convert/convert.h"
 
@@ -43,12 +42,7 @@ void Values::see(const Observed& value) {
     return w.stage == value.stage && w.run == value.run && w.place == value.place && w.value == value.value;
   });
   if (!wanted) return;
-  const Tensor& t = value.tensor;
-  const int64_t row = t.cols * size_of(t.dtype), step = t.stride * size_of(t.dtype);
-  Kept kept{.value = value, .bytes = std::vector<std::byte>(static_cast<size_t>(t.rows * row))};
-  for (int64_t r = 0; r < t.rows; ++r)
-    std::memcpy(kept.bytes.data() + r * row, static_cast<const std::byte*>(t.data) + r * step,
-                static_cast<size_t>(row));
+  Kept kept{.value = value, .bytes = bytes_of(value.tensor)};
   kept.value.tensor.data = nullptr;
   kept_.push_back(std::move(kept));
 }
