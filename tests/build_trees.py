@@ -19,7 +19,9 @@ def tree_of(compiler: str) -> str:
 
 def compiler_of(folder: Path) -> str:
     """Return the first line of the version text of a tree's compiler."""
-    found = re.search(r"^CMAKE_CXX_COMPILER:\w+=(.*)$", (folder / "CMakeCache.txt").read_text(), re.MULTILINE)
+    # cpp/cmake/aarch64.cmake keeps the cross-compiler in the second one.
+    entry = r"^(?:CMAKE_CXX_COMPILER|MUDD_ARM_CXX):\w+=(.*)$"
+    found = re.search(entry, (folder / "CMakeCache.txt").read_text(), re.MULTILINE)
     assert found is not None
     done = subprocess.run([found[1], "--version"], capture_output=True, text=True, check=True)
     return done.stdout.splitlines()[0]

@@ -91,15 +91,14 @@ def measure(tree: str = "") -> Iterator[tuple[str, str]]:
             if not level.startswith("emu"):
                 hashes[level] = hashes_of(made)
             yield level, ", ".join(file.name for file in made if made[file] != loss_goldens.read(file))
-    keep(tree, hashes)
+    keep(cpu(), build_trees.compiler_of(build_trees.BUILD / (tree or build_trees.OWN)), hashes)
 
 
-def keep(tree: str, hashes: dict[str, dict[str, str]]) -> None:
-    """Write the row of this CPU and compiler into the record."""
+def keep(cpu: str, compiler: str, hashes: dict[str, dict[str, str]]) -> None:
+    """Write the row of a CPU and compiler into the record."""
     import row_json
 
-    compiler = build_trees.compiler_of(build_trees.BUILD / (tree or build_trees.OWN))
-    row: Row = {"cpu": cpu(), "compiler": compiler, "date": time.strftime("%Y-%m-%d"), "hashes": hashes}
+    row: Row = {"cpu": cpu, "compiler": compiler, "date": time.strftime("%Y-%m-%d"), "hashes": hashes}
     # Remove entries of an earlier version with other bits.
     current = [r for r in rows() if all(found == committed() for found in r["hashes"].values())]
     others = [r for r in current if (r["cpu"], r["compiler"]) != (row["cpu"], row["compiler"])]

@@ -18,6 +18,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import mudd_core as mc
+from mudd_core.config import Config, DataConfig, EvalConfig, OptimConfig, TrainConfig
 from places import HELPERS, ROOT, TESTS
 
 FOLDER = ROOT / "tests" / "goldens" / "losses"
@@ -64,41 +66,47 @@ def files(level: str) -> dict[Path, list[str]]:
     return found | {FOLDER / "bf16" / f"{unit_of(level)}.txt": [f"{family}-bf16" for family in FAMILIES]}
 
 
+def config_of(family: str, precision: str, cache: str) -> Config:
+    """Return the config of a run; `cache` is a folder for the token cache."""
+    from small_models import CASES  # imports torch
+
+    return Config(
+        name=f"{family}-{precision}",
+        model=dataclasses.replace(CASES[family][0], vocab_size=0, max_seq_len=24),
+        data=DataConfig(path=str(FOLDER / "text"), tokenizer="bytes", cache_dir=cache),
+        train=TrainConfig(
+            steps=STEPS,
+            batch_size=4,
+            seq_len=24,
+            seed=11,
+            logical_shards=4,
+            micro_batch_size=2,
+            threads=1,
+            precision=precision,
+        ),
+        optim=OptimConfig(lr=3e-3, warmup_steps=3),
+        eval=EvalConfig(max_batches=1),
+    )
+
+
+def lines_of(config: Config, first: int = 0) -> Iterator[str]:
+    """Yield the lines of a run. first: only this many updates, without the final hash (0: all lines)."""
+    with mc.Trainer(config) as trainer:
+        for _ in range(first or STEPS):
+            record = trainer.step()
+            yield f"{config.name} {record.step} {record.loss.hex()} {record.grad_norm.hex()}"
+        if not first:
+            yield f"{config.name} hash {trainer.final_hash()}"
+
+
 def lines(cache: str, first: int = 0) -> Iterator[str]:
     """Yield the lines of the active level; `cache` is a folder for the token cache.
 
     first: only this many updates, in bf16 and without the final hash (0: all lines).
     """
-    import mudd_core as mc
-    from mudd_core.config import Config, DataConfig, EvalConfig, OptimConfig, TrainConfig
-    from small_models import CASES
-
     for family in FAMILIES:
-        model = dataclasses.replace(CASES[family][0], vocab_size=0, max_seq_len=24)
         for precision in ("bf16",) if first else ("fp32", "bf16"):
-            config = Config(
-                name=f"{family}-{precision}",
-                model=model,
-                data=DataConfig(path=str(FOLDER / "text"), tokenizer="bytes", cache_dir=cache),
-                train=TrainConfig(
-                    steps=STEPS,
-                    batch_size=4,
-                    seq_len=24,
-                    seed=11,
-                    logical_shards=4,
-                    micro_batch_size=2,
-                    threads=1,
-                    precision=precision,
-                ),
-                optim=OptimConfig(lr=3e-3, warmup_steps=3),
-                eval=EvalConfig(max_batches=1),
-            )
-            with mc.Trainer(config) as trainer:
-                for _ in range(first or STEPS):
-                    record = trainer.step()
-                    yield f"{config.name} {record.step} {record.loss.hex()} {record.grad_norm.hex()}"
-                if not first:
-                    yield f"{config.name} hash {trainer.final_hash()}"
+            yield from lines_of(config_of(family, precision, cache), first)
 
 
 def lines_at(level: str, cache: str, tree: str = "", first: int = 0) -> dict[Path, list[str]]:
