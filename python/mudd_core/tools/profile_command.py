@@ -26,9 +26,10 @@ def main(words: Sequence[str]) -> int:
     from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
     from mudd_core.run.build.memory_plan import MemoryPlan
     from mudd_core.run.build.planned_model import plan_model
+    from mudd_core.run.ranks.ranks import Ranks
     from mudd_core.tools import profile
 
-    _core.set_num_threads(config.train.threads)
+    _core.set_num_threads(Ranks().threads(config.train.threads))  # as a run
     shape = resolved_model(config, expected_vocabulary(config))
     MemoryPlan.of(shape, config).require("profiling")
     model, engine, _ = plan_model(shape, config)
