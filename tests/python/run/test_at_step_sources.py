@@ -103,6 +103,32 @@ def test_a_run_in_a_storage_opens_at_its_newest_checkpoint(
             assert state_of(trainer) == recorded.states[step]
 
 
+def test_a_checkpoint_that_only_the_storage_has_is_fetched(
+    tmp_path: Path, tiny_text: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    open_bucket(monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    words = {"train.save_every": 2, "train.keep_last": 0, "train.log_every": 1}
+    recorded = trained(config_of(tiny_text, **words), "gs://bucket/run")
+    (local,) = (path.parent for path in (tmp_path / "runs").rglob("checkpoints"))
+    logs = (local / "metrics.jsonl").read_bytes() + b'{"step": 8, "note": "only here"}\n'
+    (local / "metrics.jsonl").write_bytes(logs)
+
+    def at(step: int, left: set[int]) -> str:
+        for one in {2, 4, 6} - left:
+            shutil.rmtree(local / f"checkpoints/step-{one}", ignore_errors=True)
+        capsys.readouterr()
+        with mc.Trainer("gs://bucket/run", at_step=step) as trainer:
+            assert state_of(trainer) == recorded.states[step]
+        assert (local / "metrics.jsonl").read_bytes() == logs  # the logs of the storage may be older
+        return capsys.readouterr().err
+
+    assert "fetched step 4 from gs://bucket/run" in at(5, {2})
+    assert "fetched" not in at(5, {2, 4}) and "fetched" not in at(1, {2})
+    assert "fetched step 6" in at(7, set())
+    assert {path.name for path in (local / "checkpoints").iterdir()} == {"step-6", "step-8"}
+
+
 def test_updates_with_other_bits_are_announced(
     tmp_path: Path, tiny_text: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -52,7 +52,7 @@ def run_at_step(path: str | Path, at_step: int, *, trust_code: bool = False) -> 
     """
     run = RunFolder.named(str(path), argument="[Trainer] config", trusted=trust_code)
     if run.url:
-        fetch_run(run)
+        fetch_run(run, at_step)
     if not run.has_identity:
         raise _no_run(path, at_step)
     return read_only_run(_saved_config(run), run, at_step)

@@ -48,14 +48,15 @@ class Fetch:
         self._left_out = (CHECKPOINTS, *left_out)
         self._stage = folder.path / UNFINISHED
 
-    def run(self, steps: list[int], say: Callable[[str], None]) -> None:
+    def run(self, steps: list[int], say: Callable[[str], None], at_step: int | None = None) -> None:
         """Download the files that this machine lacks: the identity, newer steps, logs.
 
-        steps: the steps in the storage. Raise UserError if the storage and the folder have different runs. Steps that
-        do not verify are skipped.
+        steps: the steps in the storage. at_step: also download the newest step up to this one, if this machine has only
+        earlier ones. Raise UserError if the storage and the folder have different runs. Steps that do not verify are
+        skipped.
         """
         try:
-            self._fetch(steps, say)
+            self._fetch(steps, say, at_step)
         except (UserError, FormatError, SaveError):
             raise
         except Exception as error:
@@ -67,22 +68,27 @@ class Fetch:
         finally:
             shutil.rmtree(self._stage, ignore_errors=True)
 
-    def _fetch(self, steps: list[int], say: Callable[[str], None]) -> None:
+    def _fetch(self, steps: list[int], say: Callable[[str], None], at_step: int | None) -> None:
         names = self._files.names("")
         if CONFIG not in names:
             return
         run_id = self._run_id(names)
-        newest = max(Checkpoints(self._run).steps(), default=-1)
+        here = Checkpoints(self._run).steps()
+        newest = max(here, default=-1)
         shutil.rmtree(self._stage, ignore_errors=True)
         self._stage.mkdir()
         newer = [step for step in sorted(steps, reverse=True) if step > newest]
         fetched = [step for step in newer if self._stage_step(step, run_id, say)]
-        if not fetched and self._run.holds_run:
+        # The logs here may be newer than the ones in the storage, unless the storage has newer steps.
+        has_newer_logs = bool(fetched) or not self._run.holds_run
+        earlier = (step for step in _earlier(steps, here, at_step) if self._stage_step(step, run_id, say))
+        fetched += [step for step in [next(earlier, None)] if step is not None]
+        if not fetched and not has_newer_logs:
             return
-        for name in names:
+        for name in names if has_newer_logs else ():
             if name not in self._left_out and not name.startswith("."):
                 self._files.fetch(name, self._stage / name)
-        for name in {CONFIG, RUN} & set(names):
+        for name in {CONFIG, RUN} & set(names) if has_newer_logs else ():
             self._object(name, (self._stage / name).read_bytes())
         _sync(self._stage)
         self._stage.rename(self._run.path / STAGED)
@@ -125,6 +131,17 @@ class Fetch:
         say(f"warning: step {step} of {self._url} passed over: {reason}")
         shutil.rmtree(work)
         return False
+
+
+def _earlier(steps: list[int], here: list[int], at_step: int | None) -> list[int]:
+    """Return the steps of the storage, newest first, that are nearer to `at_step` than the ones on this machine.
+
+    steps: in the storage. here: on this machine. Steps after all of these are not listed; None lists no step.
+    """
+    if at_step is None or not here:
+        return []
+    before = max((step for step in here if step <= at_step), default=-1)
+    return [step for step in sorted(steps, reverse=True) if before < step <= min(at_step, max(here))]
 
 
 def finish_fetch(run: RunFolder) -> None:

@@ -64,8 +64,8 @@ class Mirror:
         except Exception as error:
             raise UserError(f"{_WHAT}: '{self.url}' cannot be written: {error}") from None
 
-    def fetch(self, say: Callable[[str], None]) -> None:
-        """Download files that this machine lacks, as one transaction (run/store/fetch.py)."""
+    def fetch(self, say: Callable[[str], None], at_step: int | None = None) -> None:
+        """Download files that this machine lacks, as one transaction (run/store/fetch.py). at_step: as in Fetch.run."""
         remember(self._run)
         try:
             steps = self._remote_steps()
@@ -74,7 +74,7 @@ class Mirror:
         self._uploaded = dict.fromkeys(
             steps, b""
         )  # the next push removes steps that this machine no longer has
-        Fetch(self._files, self._run, (*_FOLDERS, *_OWN)).run(steps, say)
+        Fetch(self._files, self._run, (*_FOLDERS, *_OWN)).run(steps, say, at_step)
 
     def _remote_steps(self) -> list[int]:
         names = self._files.names(CHECKPOINTS)

@@ -53,8 +53,11 @@ def newest_run() -> RunFolder | None:
     return next((run for run in RunFolder(Path("runs") / "*").measured_beside() if run.holds_run), None)
 
 
-def fetch_run(folder: RunFolder) -> None:
-    """Download the newest step of a run at a URL. If another run has locked the folder, the step is already there."""
+def fetch_run(folder: RunFolder, at_step: int | None = None) -> None:
+    """Download the newest steps of a run at a URL. If another run has locked the folder, they are already there.
+
+    at_step: also download the newest step up to this one.
+    """
     from mudd_core.run.store.fetch import finish_fetch
     from mudd_core.run.store.folder_lock import FolderLock, InUseError
     from mudd_core.run.store.mirror import Mirror
@@ -66,7 +69,7 @@ def fetch_run(folder: RunFolder) -> None:
         with FolderLock(folder) as lock:
             finish_fetch(lock.folder)
             if mirror is not None:
-                mirror.fetch(lambda text: print(text, file=sys.stderr))
+                mirror.fetch(lambda text: print(text, file=sys.stderr), at_step)
     except InUseError:
         if not folder.holds_run:
             raise
