@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -24,10 +25,35 @@ using namespace mudd;
 using bind::PySource;
 using Numbers = py::array_t<int64_t, py::array::c_style>;
 
-struct PyPacked final : PySource {
-  PackedRows& plan;
-  PyPacked(std::unique_ptr<BatchSource> made, PackedRows& rows) : PySource(std::move(made)), plan(rows) {}
+// Sequences whose ids are pieces of a token file.
+struct PyPlanned : PySource {
+  RowPlan& pieces;
+  PyPlanned(std::unique_ptr<BatchSource> made, RowPlan& plan) : PySource(std::move(made)), pieces(plan) {}
 };
+
+struct PyPacked final : PyPlanned {
+  PackedRows& plan;
+  PyPacked(std::unique_ptr<BatchSource> made, PackedRows& rows) : PyPlanned(std::move(made), rows), plan(rows) {}
+};
+
+template <typename Ids>
+std::unique_ptr<PyPlanned> planned(Ids ids, std::unique_ptr<RowPlan> plan, const RowRule& rule, int64_t seq_len) {
+  RowPlan& pieces = *plan;
+  auto source = std::make_unique<RowBatcher>(std::move(ids), std::move(plan), rule, seq_len);
+  return std::make_unique<PyPlanned>(std::move(source), pieces);
+}
+
+// Return (first id in the file, ids, whether they continue the document before) of each piece of a sequence.
+std::vector<std::tuple<int64_t, int64_t, bool>> pieces_of(PyPlanned& self, int64_t sample) {
+  check(sample >= 0, "rows", "sample: expected at least 0, got ", sample);
+  const Busy busy(self.busy, "batcher");
+  std::vector<TokenRange> ranges;
+  self.pieces.pieces(sample, ranges);
+  std::vector<std::tuple<int64_t, int64_t, bool>> found;
+  found.reserve(ranges.size());
+  for (const TokenRange& one : ranges) found.emplace_back(one.first, one.count, one.joined);
+  return found;
+}
 
 RowShift shift_of(const std::string& name) {
   const std::map<std::string, RowShift> known = {{"next", RowShift::next},
@@ -45,22 +71,22 @@ DocumentTable documents_of(const py::array_t<uint64_t, py::array::c_style>& star
   return {std::vector<uint64_t>(starts.data(), starts.data() + starts.size()), end, longest, tail};
 }
 
-std::unique_ptr<PySource> table_rows(const TokenFileSpec& file, const RowRule& rule, int64_t seq_len,
-                                     const Numbers& begins, const Numbers& firsts, const Numbers& counts,
-                                     int64_t buffer, uint64_t seed, bool wraps) {
+std::unique_ptr<PyPlanned> table_rows(const TokenFileSpec& file, const RowRule& rule, int64_t seq_len,
+                                      const Numbers& begins, const Numbers& firsts, const Numbers& counts,
+                                      int64_t buffer, uint64_t seed, bool wraps) {
   check(begins.ndim() == 1 && firsts.ndim() == 1 && counts.ndim() == 1 && firsts.size() == counts.size(), "rows",
         "firsts and counts: expected lists of equal length, got ", firsts.size(), " and ", counts.size());
   std::vector<TokenRange> pieces(static_cast<size_t>(firsts.size()));
   for (size_t i = 0; i < pieces.size(); ++i) pieces[i] = {firsts.data()[i], counts.data()[i], true};
   auto plan = std::make_unique<TableRows>(std::vector<int64_t>(begins.data(), begins.data() + begins.size()),
                                           std::move(pieces), buffer, seed, wraps);
-  return std::make_unique<PySource>(std::make_unique<RowBatcher>(file, std::move(plan), rule, seq_len));
+  return planned(file, std::move(plan), rule, seq_len);
 }
 
 // Return sequences of consecutive documents in `ids`, `counts[r]` of them a sequence.
-std::unique_ptr<PySource> memory_rows(const py::array_t<int32_t, py::array::c_style>& ids, const Numbers& lengths,
-                                      const Numbers& counts, const RowRule& rule, int64_t seq_len,
-                                      int64_t vocab_size) {
+std::unique_ptr<PyPlanned> memory_rows(const py::array_t<int32_t, py::array::c_style>& ids, const Numbers& lengths,
+                                       const Numbers& counts, const RowRule& rule, int64_t seq_len,
+                                       int64_t vocab_size) {
   check(ids.ndim() == 1 && lengths.ndim() == 1 && counts.ndim() == 1, "rows",
         "ids, lengths, counts: expected lists");
   std::vector<TokenRange> pieces(static_cast<size_t>(lengths.size()));
@@ -75,7 +101,7 @@ std::unique_ptr<PySource> memory_rows(const py::array_t<int32_t, py::array::c_st
   for (py::ssize_t r = 0; r < counts.size(); ++r) begins.push_back(begins.back() + counts.data()[r]);
   auto plan = std::make_unique<TableRows>(std::move(begins), std::move(pieces), 0, 0, false);
   auto held = std::make_unique<MemoryIds>(std::vector<int32_t>(ids.data(), ids.data() + ids.size()), vocab_size);
-  return std::make_unique<PySource>(std::make_unique<RowBatcher>(std::move(held), std::move(plan), rule, seq_len));
+  return planned(std::unique_ptr<TokenIds>(std::move(held)), std::move(plan), rule, seq_len);
 }
 
 }  // namespace
@@ -98,6 +124,10 @@ void bind_rows(py::module_& m) {
            }),
            py::arg("shift"), py::kw_only(), py::arg("pad_id") = 0, py::arg("bos_id") = 0, py::arg("stop_id") = -1,
            py::arg("ignored_id") = -1, py::arg("pad_counts") = false);
+  bind::Class<PyPlanned, PySource>(m, "PlannedRows",
+                                   "Sequences whose ids are pieces of a token file; see data/row_plan.h.")
+      .def("pieces", &pieces_of, py::arg("sample"),
+           "(First id, number of ids, whether they continue the document before) of each piece of a sequence.");
   m.def(
       "document_rows",
       [](const TokenFileSpec& file, const RowRule& rule, int64_t seq_len,
@@ -105,7 +135,7 @@ void bind_rows(py::module_& m) {
          int64_t count, bool wraps) {
         auto plan =
             std::make_unique<DocumentRows>(documents_of(starts, file.count, longest, tail), first, count, wraps);
-        return std::make_unique<PySource>(std::make_unique<RowBatcher>(file, std::move(plan), rule, seq_len));
+        return planned(file, std::move(plan), rule, seq_len);
       },
       py::arg("file"), py::arg("rule"), py::arg("seq_len"), py::kw_only(), py::arg("starts"), py::arg("longest"),
       py::arg("tail"), py::arg("first"), py::arg("count"), py::arg("wraps"),
@@ -116,8 +146,8 @@ void bind_rows(py::module_& m) {
   m.def("memory_rows", &memory_rows, py::arg("ids"), py::arg("lengths"), py::arg("counts"), py::arg("rule"),
         py::arg("seq_len"), py::arg("vocab_size"),
         "Sequence r is the next counts[r] documents of int32 ids in memory, with these lengths.");
-  bind::Class<PyPacked, PySource>(m, "PackedRows",
-                                  "Sequences packed first-fit from documents; see data/packed_rows.h.")
+  bind::Class<PyPacked, PyPlanned>(m, "PackedRows",
+                                   "Sequences packed first-fit from documents; see data/packed_rows.h.")
       .def(py::init([](const TokenFileSpec& file, int64_t seq_len,
                        const py::array_t<uint64_t, py::array::c_style>& starts, int64_t longest, int64_t tail,
                        int64_t batch_size, int64_t workers, int64_t epochs, uint32_t seed, bool shuffle,

@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import numpy.typing
 import typing
-__all__: list[str] = ['AtomicFolder', 'BatchSource', 'Batcher', 'Call', 'Comm', 'CommTimer', 'CutWeights', 'Executor', 'ExpertGroup', 'Fingerprint', 'Graph', 'LiveBytes', 'MixSchedule', 'MixedRows', 'NodeGradients', 'NodeMemory', 'NodeObserver', 'OpInput', 'OpOutput', 'OpSpec', 'OptimizerSetting', 'OptimizerSpec', 'Option', 'PackedRows', 'ParamStore', 'PeerError', 'PeerLeftError', 'Role', 'RowRule', 'SafetensorsFile', 'ShardRecord', 'StepReport', 'TokenFileSpec', 'TrainStep', 'UpdateGroup', 'Values', 'add_own_optimizer', 'bf16_peak_gflops', 'check_levels', 'clear_requests', 'cpu_name', 'crc32c', 'crc32c_blocks', 'crc32c_combine', 'detected_isa', 'document_rows', 'fill_inputs', 'fit_line', 'fp32_order', 'free_space', 'install_stop_handlers', 'isa', 'isa_levels', 'join_ranks', 'learning_rate', 'list_folder', 'make_folders', 'memory_rows', 'num_threads', 'op_specs', 'optimizer_specs', 'peak_gflops', 'permute', 'phases', 'phases_of_schedules', 'philox', 'philox_key', 'principal_factors', 'quit_signals', 'random_normal', 'random_uniform', 'read_checked', 'read_file', 'read_gbps', 'remove_committed', 'remove_dead_temporaries', 'remove_stop_handlers', 'replace_file', 'request_stop', 'restore_set_aside', 'roles', 'sample', 'save_signal', 'schedules', 'set_num_threads', 'shuffled_index', 'stop_requested', 'stop_signal', 'stop_signals', 'table_rows', 'take_save_request', 'thread_ranks', 'tree_sum', 'verify_file', 'verify_tokens', 'warmups', 'write_shard']
+__all__: list[str] = ['AtomicFolder', 'BatchSource', 'Batcher', 'Call', 'Comm', 'CommTimer', 'CutWeights', 'Executor', 'ExpertGroup', 'Fingerprint', 'Graph', 'LiveBytes', 'MixSchedule', 'MixedRows', 'NodeGradients', 'NodeMemory', 'NodeObserver', 'OpInput', 'OpOutput', 'OpSpec', 'OptimizerSetting', 'OptimizerSpec', 'Option', 'PackedRows', 'ParamStore', 'PeerError', 'PeerLeftError', 'PlannedRows', 'Role', 'RowRule', 'SafetensorsFile', 'ShardRecord', 'StepReport', 'TokenFileSpec', 'TrainStep', 'UpdateGroup', 'Values', 'add_own_optimizer', 'bf16_peak_gflops', 'check_levels', 'clear_requests', 'cpu_name', 'crc32c', 'crc32c_blocks', 'crc32c_combine', 'detected_isa', 'document_rows', 'fill_inputs', 'fit_line', 'fp32_order', 'free_space', 'install_stop_handlers', 'isa', 'isa_levels', 'join_ranks', 'learning_rate', 'list_folder', 'make_folders', 'memory_rows', 'num_threads', 'op_specs', 'optimizer_specs', 'peak_gflops', 'permute', 'phases', 'phases_of_schedules', 'philox', 'philox_key', 'principal_factors', 'quit_signals', 'random_normal', 'random_uniform', 'read_checked', 'read_file', 'read_gbps', 'remove_committed', 'remove_dead_temporaries', 'remove_stop_handlers', 'replace_file', 'request_stop', 'restore_set_aside', 'roles', 'sample', 'save_signal', 'schedules', 'set_num_threads', 'shuffled_index', 'stop_requested', 'stop_signal', 'stop_signals', 'table_rows', 'take_save_request', 'thread_ranks', 'tree_sum', 'verify_file', 'verify_tokens', 'warmups', 'write_shard']
 class ShardRecord:
     """
     The sizes, places and checksums of a written file.
@@ -654,7 +654,15 @@ class RowRule:
     """
     def __init__(self, shift: str, *, pad_id: int = 0, bos_id: int = 0, stop_id: int = -1, ignored_id: int = -1, pad_counts: bool = False) -> None:
         ...
-class PackedRows(BatchSource):
+class PlannedRows(BatchSource):
+    """
+    Sequences whose ids are pieces of a token file; see data/row_plan.h.
+    """
+    def pieces(self, sample: int) -> list[tuple[int, int, bool]]:
+        """
+        (First id, number of ids, whether they continue the document before) of each piece of a sequence.
+        """
+class PackedRows(PlannedRows):
     """
     Sequences packed first-fit from documents; see data/packed_rows.h.
     """
@@ -915,7 +923,7 @@ def detected_isa() -> str:
     """
     Instruction-set level of this CPU.
     """
-def document_rows(file: TokenFileSpec, rule: RowRule, seq_len: int, *, starts: typing.Annotated[numpy.typing.ArrayLike, numpy.uint64], longest: int, tail: int, first: int, count: int, wraps: bool) -> BatchSource:
+def document_rows(file: TokenFileSpec, rule: RowRule, seq_len: int, *, starts: typing.Annotated[numpy.typing.ArrayLike, numpy.uint64], longest: int, tail: int, first: int, count: int, wraps: bool) -> PlannedRows:
     """
     One document per sequence, `count` of them from document `first`.
     """
@@ -974,7 +982,7 @@ def make_folders(path: str) -> None:
     """
     Makes a folder and those above it that are missing, durably.
     """
-def memory_rows(ids: typing.Annotated[numpy.typing.ArrayLike, numpy.int32], lengths: typing.Annotated[numpy.typing.ArrayLike, numpy.int64], counts: typing.Annotated[numpy.typing.ArrayLike, numpy.int64], rule: RowRule, seq_len: int, vocab_size: int) -> BatchSource:
+def memory_rows(ids: typing.Annotated[numpy.typing.ArrayLike, numpy.int32], lengths: typing.Annotated[numpy.typing.ArrayLike, numpy.int64], counts: typing.Annotated[numpy.typing.ArrayLike, numpy.int64], rule: RowRule, seq_len: int, vocab_size: int) -> PlannedRows:
     """
     Sequence r is the next counts[r] documents of int32 ids in memory, with these lengths.
     """
@@ -1102,7 +1110,7 @@ def stop_signals() -> list[int]:
     """
     Return the signals that request a stop.
     """
-def table_rows(file: TokenFileSpec, rule: RowRule, seq_len: int, *, begins: typing.Annotated[numpy.typing.ArrayLike, numpy.int64], firsts: typing.Annotated[numpy.typing.ArrayLike, numpy.int64], counts: typing.Annotated[numpy.typing.ArrayLike, numpy.int64], buffer: int = 0, seed: int = 0, wraps: bool = True) -> BatchSource:
+def table_rows(file: TokenFileSpec, rule: RowRule, seq_len: int, *, begins: typing.Annotated[numpy.typing.ArrayLike, numpy.int64], firsts: typing.Annotated[numpy.typing.ArrayLike, numpy.int64], counts: typing.Annotated[numpy.typing.ArrayLike, numpy.int64], buffer: int = 0, seed: int = 0, wraps: bool = True) -> PlannedRows:
     """
     Sequence r is the pieces begins[r] to begins[r + 1] of a table of id ranges.
     """

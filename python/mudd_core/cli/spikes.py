@@ -13,6 +13,7 @@ from mudd_core.base.show.tables import text_table
 from mudd_core.base.surroundings import typed_program
 from mudd_core.base.types import Json, JsonObject
 from mudd_core.config import Config
+from mudd_core.run.build.batch_rows import RowDocument
 from mudd_core.run.loop.at_step import cost_of, require_reached
 from mudd_core.run.loop.spike_rows import DocumentLoss, RowLoss, losses_by_document
 from mudd_core.run.loop.trainer import Trainer
@@ -27,11 +28,12 @@ _WHAT = f"more than {DEVIATIONS:.0f} robust deviations above the median of the {
 
 @dataclass(frozen=True)
 class _Shown:
-    """The step whose sequences are shown. reason: why they are not; empty if they are."""
+    """The step whose sequences are shown. reason: why they are not; empty if they are. note: what they lack."""
 
     step: int
     rows: Sequence[RowLoss] = ()
     reason: str = ""
+    note: str = ""
 
 
 def print_spikes(config: Config, folder: RunFolder, asked: str, *, as_json: bool) -> None:
@@ -73,11 +75,20 @@ def _shown(
     if says and cost.steps:
         print(f"\nstep {step:,}: training {cost}", flush=True)
     try:
-        return _Shown(step, _rows(folder, step))
+        rows = _rows(folder, step)
+        return _Shown(step, rows, note=_lack(config, rows))
     except UserError as error:
         if asked:
             raise
         return _Shown(step, reason=str(error))
+
+
+def _lack(config: Config, rows: Sequence[RowLoss]) -> str:
+    """Return a sentence if the data name none of these documents; empty if they name one."""
+    documents = [part.document for row in rows for part in row.documents]
+    if any(one.file or one.text or one.number is not None for one in documents):
+        return ""
+    return f"data.pipeline={config.data.pipeline} has no documents, so its sequences are only known by their sample"
 
 
 def _step(asked: str) -> int:
@@ -96,8 +107,11 @@ def _lines(shown: _Shown) -> Iterator[str]:
         yield f"the sequences of step {shown.step:,} are not shown: {shown.reason}"
         return
     yield f"\nsequences of step {shown.step:,} by their loss before the update:"
+    if shown.note:
+        yield f"  note: {shown.note}"
     for one in shown.rows[:_ROWS]:
         source = f", source {one.row.source}" if one.row.source is not None else ""
+        source += f", {one.row.answer} answers" if one.row.answer is not None else ""
         yield f"  row {one.row.row}, sample {one.row.sample:,}{source}: loss {one.loss:.4f}"
         for part in one.documents[:_DOCUMENTS]:
             yield f"    {_document(part)}"
@@ -111,8 +125,14 @@ def _document(part: DocumentLoss) -> str:
     one = part.document
     name = "a document" if one.number is None else f"document {one.number:,}"
     text = "" if one.text is None else f": {beginning_of(one.text)}"
-    name += "" if part.file is None else f" ({part.file})"
+    name += "" if one.file is None else f" ({_place(one)})"
     return f"{name}, loss {part.loss:.4f} over {one.targets} tokens{text}"
+
+
+def _place(one: RowDocument) -> str:
+    """Return the file of a document, and the place in it as far as it is known."""
+    places = (("record", one.record), ("from byte", one.byte), ("from id", one.first_id))
+    return ", ".join([str(one.file), *(f"{name} {at:,}" for name, at in places if at is not None)])
 
 
 def _values(spikes: Sequence[Spike], shown: _Shown | None, why: str) -> JsonObject:
@@ -121,19 +141,18 @@ def _values(spikes: Sequence[Spike], shown: _Shown | None, why: str) -> JsonObje
     found: JsonObject = {"spikes": listed, "step": None, "sequences": [], "reason": why or None}
     if shown is not None:
         rows: list[Json] = [_row_values(one) for one in shown.rows]
-        found |= {"step": shown.step, "sequences": rows, "reason": shown.reason or None}
+        found |= {"step": shown.step, "sequences": rows, "reason": shown.reason or shown.note or None}
     return found
 
 
 def _row_values(one: RowLoss) -> JsonObject:
-    documents: list[Json] = [
-        {**asdict(part.document), "file": part.file, "loss": part.loss} for part in one.documents
-    ]
+    documents: list[Json] = [{**asdict(part.document), "loss": part.loss} for part in one.documents]
     row = one.row
     return {
         "row": row.row,
         "sample": row.sample,
         "source": row.source,
+        "answer": row.answer,
         "loss": one.loss,
         "targets": row.targets,
         "documents": documents,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import functools
+from collections.abc import Sequence
 
 import numpy as np
 
 from mudd_core.base.errors import FormatError, UserError
-from mudd_core.base.types import Int32, Int64
+from mudd_core.base.types import Int32
 from mudd_core.data.cache.token_cache import TokenCache, way_out
+from mudd_core.data.origins import CachedDocuments, FindPlaces, Origin, with_places
 from mudd_core.data.sources.corpus import Split
 
 
@@ -17,7 +18,7 @@ class Batcher:
 
     train: the sample index is unbounded, and `rows` samples are one epoch. valid: samples 0 .. rows - 1 predict every
     token after the first exactly once; later samples contain only padding. in_order: read either split like valid.
-    Raise UserError if the split is too short.
+    places: finds the files of documents by their numbers. Raise UserError if the split is too short.
     """
 
     def __init__(
@@ -29,6 +30,7 @@ class Batcher:
         batch_size: int = 1,
         *,
         in_order: bool = False,
+        places: FindPlaces | None = None,
     ) -> None:
         from mudd_core import _core
 
@@ -44,7 +46,8 @@ class Batcher:
                 f"[data] the corpus is too short: its {split} split has {place.count} tokens and needs {needed}"
                 f"{' (train.seq_len + 1)' if split == 'train' else ''}; use more text, or {more}"
             )
-        self.cache, self._split = cache, split
+        self.cache, self._places = cache, places
+        self._documents = CachedDocuments(cache, split)
         self._batch_size = batch_size
         self.seq_len = seq_len
         self.core = _core.Batcher(
@@ -70,15 +73,12 @@ class Batcher:
         """The names of further arrays: none for this source."""
         return ()
 
-    def documents(self, sample: int, tokens: Int64) -> Int64:
-        """Return the document of each of these inputs of a sample, by its position in the split, from 0."""
-        starts = self._document_starts
-        found: Int64 = np.searchsorted(starts, self.core.start_of(sample) + tokens, side="right") - 1
-        return found
-
-    @functools.cached_property
-    def _document_starts(self) -> Int64:
-        return self.cache.document_starts(self._split).astype(np.int64)
+    def origins(self, samples: Sequence[int], *, files: bool) -> list[list[Origin]]:
+        """Return the documents of each sample, as Located.origins does."""
+        found = [
+            self._documents.of([(self.core.start_of(sample), self.seq_len, False)]) for sample in samples
+        ]
+        return with_places(found, self._places if files else None)
 
     def batches(self, epochs: int) -> int:
         """Return the number of whole batches in `epochs` epochs."""

@@ -65,6 +65,15 @@ class Kept:
         counts = stored < 0
         return Example(np.where(counts, ~stored, stored), counts, int(self.heads[at]))
 
+    def files(self, count: int, answers: int) -> Int64 | None:
+        """Return the index of the file of each example; None if the stored numbers do not show it.
+
+        count: the number of files. answers: the examples of a record. A number that does not rise starts another file.
+        """
+        numbers = self.numbers[::answers]
+        found: Int64 = np.repeat(np.cumsum(np.diff(numbers, prepend=0) <= 0), answers)
+        return found if found.size and found[-1] + 1 == count else None
+
     def starts(self) -> Int64:
         """Return the number of ids before each example."""
         ends: Int64 = np.cumsum(self.lengths)

@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +25,9 @@ from mudd_core.data.cache.file import SPLITS
 from mudd_core.data.cache.folder import as_it_is, saved_cache
 from mudd_core.data.cache.token_cache import TokenCache, is_unsealed, way_out
 from mudd_core.data.documents.cache_request import CacheRequest
+from mudd_core.data.documents.places import MOST_READ
 from mudd_core.data.documents.source import CacheForm, DocumentSource, grouped
+from mudd_core.data.origins import Place
 from mudd_core.data.progress import end_on_request
 from mudd_core.data.rows import Preparation
 from mudd_core.data.sources.access import LOCAL, Access, local_root, require_local
@@ -32,8 +35,6 @@ from mudd_core.data.sources.boundaries import rule_named
 from mudd_core.data.sources.corpus import Corpus, Document, Progress, Split, scan_listing
 from mudd_core.data.sources.listing import list_files
 from mudd_core.data.tokenizers.source import find_tokenizer
-
-_MOST_READ = 1 << 32  # bytes of text that are read to name the files of some documents
 
 
 @dataclass(frozen=True)
@@ -201,13 +202,13 @@ def text_cache(settings: DataSettings, how: Preparation, access: Access) -> Toke
         raise UserError(f"[data.cache_dir] {root}: {e.strerror}") from None
 
 
-def files_of(settings: DataSettings, cache: TokenCache, numbers: Collection[int]) -> dict[int, Path]:
-    """Return the files of training documents by their numbers in a cache of plain text.
+def files_of(settings: DataSettings, cache: TokenCache, numbers: Collection[int]) -> dict[int, Place]:
+    """Return the places of training documents by their numbers in a cache of plain text.
 
     All of the text is read and hashed. The result is empty if it is gone, has changed since the cache was built, or has
     more than 4 GiB.
     """
-    if cache.train.text_bytes > _MOST_READ:
+    if cache.train.text_bytes > MOST_READ:
         return {}
     try:
         listing = list_files(settings.path, local_root(settings.cache_dir))
@@ -216,7 +217,12 @@ def files_of(settings: DataSettings, cache: TokenCache, numbers: Collection[int]
         return {}
     if corpus.hash != cache.corpus_hash:
         return {}
-    return {number: Path(os.fsdecode(corpus.train[number].path)) for number in numbers}
+    counts = Counter(one.path for one in (*corpus.train, *corpus.valid))
+
+    def place(one: Document) -> Place:
+        return Place(Path(os.fsdecode(one.path)), byte=one.start if counts[one.path] > 1 else None)
+
+    return {number: place(corpus.train[number]) for number in numbers}
 
 
 def _request(root: Path, settings: DataSettings, how: Preparation, access: Access) -> CacheRequest:

@@ -64,7 +64,7 @@ class BlocksData(DocumentData):
             seed=shape.seed,
             wraps=training,
         )
-        return CoreRows(core, shape, self.cache)
+        return CoreRows(core, shape, self.cache, split, self.places)
 
     def _file_ranges(self, seed: int, shuffled: bool) -> list[tuple[int, int]]:
         """Return (first document, end) of each training file in reading order."""

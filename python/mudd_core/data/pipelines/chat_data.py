@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 
-from mudd_core.base.errors import UserError
+import numpy as np
+
+from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.types import Float64
 from mudd_core.config import Config
 from mudd_core.data.chat.kept import Kept
 from mudd_core.data.chat.kept_template import kept_template
 from mudd_core.data.chat.masks import marked
 from mudd_core.data.chat.turn_end import turn_end
+from mudd_core.data.origins import Place
 from mudd_core.data.pipelines.chat_rows import ChatRows, Chosen, chosen
 from mudd_core.data.pipelines.pair_rows import PairRows, chosen_pairs
 from mudd_core.data.rows import RowShape
 from mudd_core.data.sources.corpus import Split
+from mudd_core.data.sources.splits import sources_of
 from mudd_core.data.tokenizers.tokenizer import Tokenizer
 
 
@@ -90,10 +95,19 @@ class ChatData:
             of_all = loss.kind == "orpo" and loss.nll == "all"
             most = loss.packed_pairs
             made = PairRows(
-                self.kept, found, split, shape, shuffled, bos_id, self.reference, of_all=of_all, most=most
+                self.kept,
+                found,
+                split,
+                shape,
+                shuffled,
+                bos_id,
+                self.reference,
+                self.places,
+                of_all=of_all,
+                most=most,
             )
         else:
-            made = ChatRows(self.kept, found, split, shape, shuffled, bos_id)
+            made = ChatRows(self.kept, found, split, shape, shuffled, bos_id, self.places)
         if split == "train" and made.rows < 1 and not found.dropped:
             refused = self.kept.facts.get("refused")
             raise UserError(
@@ -111,6 +125,23 @@ class ChatData:
                 f"{found.dropped:,} only longer ones; raise train.seq_len or set data.too_long=cut"
             )
         return made
+
+    def places(self, numbers: Collection[int]) -> dict[int, Place]:
+        """Return the files of training examples by their numbers; an empty dict if the files are not certain."""
+        try:
+            found = sources_of(self.config.data, resumed=True)
+        except (UserError, FormatError, OSError):
+            return {}
+        files, kept = (*found.train, *found.valid), self.kept
+        inside = kept.files(len(files), self._answers)
+        if inside is None:
+            return {}
+        train, is_exact = np.flatnonzero(kept.held == 0), self.config.data.bad_records != "drop"
+        examples = {number: int(train[number * self._answers]) for number in numbers}
+        return {
+            number: Place(files[inside[at]], int(kept.numbers[at]) if is_exact else None)
+            for number, at in examples.items()
+        }
 
     def _notes(self) -> list[str]:
         notes = self.kept.facts.get("notes")

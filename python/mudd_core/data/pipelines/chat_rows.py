@@ -18,6 +18,7 @@ from mudd_core.base.types import Int32, Int64
 from mudd_core.data.chat.kept import IDS, Kept
 from mudd_core.data.chat.masks import Example
 from mudd_core.data.formats.bounded import BoundedFile
+from mudd_core.data.origins import FindPlaces, Origin, with_places
 from mudd_core.data.rows import RowShape
 from mudd_core.data.sources.corpus import Split
 
@@ -55,6 +56,17 @@ def chosen(kept: Kept, split: Split, seq_len: int, too_long: str) -> Chosen:
     return Chosen(places[fits], slots, int((~fits).sum()), int((long & fits).sum()))
 
 
+def example_origins(kept: Kept, places: Iterable[int], seq_len: int, answers: int) -> list[Origin]:
+    """Return the examples of a sequence as its documents. answers: the examples of a record, 2 for pairs."""
+    found: list[Origin] = []
+    at = 0
+    for place in places:
+        number = int(np.count_nonzero(kept.held[:place] == 0)) // answers
+        found.append(Origin(at, number))
+        at += min(int(kept.lengths[place]) - 1, seq_len)
+    return found
+
+
 def cut_left(one: Example, longest: int, bos_id: int | None) -> Example:
     """Return an example truncated to `longest` ids: its system turn (or BOS) and its last ids."""
     if one.ids.size <= longest:
@@ -76,9 +88,17 @@ class ChatRows:
     parts = PARTS
 
     def __init__(
-        self, kept: Kept, found: Chosen, split: Split, shape: RowShape, shuffled: bool, bos_id: int | None
+        self,
+        kept: Kept,
+        found: Chosen,
+        split: Split,
+        shape: RowShape,
+        shuffled: bool,
+        bos_id: int | None,
+        find: FindPlaces,
     ) -> None:
-        self.shape, self._kept, self._bos_id = shape, kept, bos_id
+        """Pack the examples. find: returns the files of training examples by their numbers."""
+        self.shape, self._kept, self._bos_id, self._find = shape, kept, bos_id, find
         self._wraps, self._shuffled = split == "train", shuffled and split == "train"
         order = falling(found.slots)
         slots = found.slots[order]
@@ -103,19 +123,29 @@ class ChatRows:
 
     def examples(self, sample: int) -> list[Example]:
         """Return the examples of a sequence, truncated to T + 1 ids; an empty list after the end of a validation."""
+        return [self._read(place) for place in self._places(sample)]
+
+    def origins(self, samples: Sequence[int], *, files: bool) -> list[list[Origin]]:
+        """Return the examples of each sample as its documents, as Located.origins does."""
+        length = self.shape.seq_len
+        found = [example_origins(self._kept, self._places(sample), length, 1) for sample in samples]
+        return with_places(found, self._find if files else None)
+
+    def _places(self, sample: int) -> list[int]:
+        """Return the indices of the examples of a sequence."""
         epoch, row = divmod(sample, max(1, self.rows))
         if epoch and not self._wraps:
             return []
         if self._shuffled:
             row = _core.permute(row, self.rows, self.shape.seed, "chat.rows", epoch)
-        longest = self.shape.seq_len + 1
-        places = [self._place(place, epoch) for place in self._rows[row]]
-        read = (self._kept.example(self._file, place, self._starts) for place in places)
-        return [cut_left(one, longest, self._bos_id) for one in read]
+        return [self._place(place, epoch) for place in self._rows[row]]
 
     def first(self) -> Example:
         """Return the first example in the files."""
-        one = self._kept.example(self._file, int(self._examples.min()), self._starts)
+        return self._read(int(self._examples.min()))
+
+    def _read(self, place: int) -> Example:
+        one = self._kept.example(self._file, place, self._starts)
         return cut_left(one, self.shape.seq_len + 1, self._bos_id)
 
     def _place(self, place: int, epoch: int) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 from mudd_core.base.errors import FormatError
 from mudd_core.base.types import Int32
 from mudd_core.data.cache.token_cache import TokenCache, way_out
+from mudd_core.data.origins import CachedDocuments, FindPlaces, Origin, with_places
 from mudd_core.data.rows import Cursor, RowShape, filled
 from mudd_core.data.sources.corpus import Split
 from mudd_core.data.streaming.rows import made
@@ -21,11 +22,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CoreRows:
-    """Sequences of a C++ source. Errors about damaged ids name `cache`."""
+    """Sequences of documents of a split in a token cache. Errors about damaged ids name `cache`.
 
-    core: _core.BatchSource
+    places: finds the files of documents by their numbers.
+    """
+
+    core: _core.PlannedRows
     shape: RowShape
     cache: TokenCache
+    split: Split
+    places: FindPlaces
 
     @property
     def rows(self) -> int:
@@ -38,6 +44,12 @@ class CoreRows:
     def batches(self, epochs: int) -> int:
         """Return the number of whole batches in `epochs` epochs."""
         return epochs * self.rows // self.shape.batch_size
+
+    def origins(self, samples: Sequence[int], *, files: bool) -> list[list[Origin]]:
+        """Return the documents of each sample, as Located.origins does."""
+        documents = CachedDocuments(self.cache, self.split)
+        found = [documents.of(self.core.pieces(sample)) for sample in samples]
+        return with_places(found, self.places if files else None)
 
     def arrays(self, first_sample: int, n_samples: int) -> dict[str, Int32]:
         try:

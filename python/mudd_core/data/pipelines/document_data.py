@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,11 +15,13 @@ from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.regular_files import read_bytes
 from mudd_core.base.surroundings import notes_stream
 from mudd_core.config import Config
-from mudd_core.config.pipelines import spec_of
+from mudd_core.config.pipelines import PIPELINES, spec_of
 from mudd_core.data.cache.folder import saved_cache
 from mudd_core.data.cache.token_cache import TokenCache, fingerprint_of, way_out
 from mudd_core.data.documents.cache_request import CacheRequest
+from mudd_core.data.documents.places import places_in
 from mudd_core.data.documents.source import DocumentSource, Frame, document_source, dropped_of
+from mudd_core.data.origins import Place
 from mudd_core.data.rows import Preparation, Rows, RowShape
 from mudd_core.data.sources.access import Access, local_root, require_local
 from mudd_core.data.sources.corpus import Split
@@ -113,6 +115,21 @@ class DocumentData(ABC):
                 f"{way_out(self.cache.path)}",
             )
         return ends
+
+    def places(self, numbers: Collection[int]) -> dict[int, Place]:
+        """Return the places of training documents by their numbers; an empty dict if the data are gone or have changed.
+
+        The files of these documents are read.
+        """
+        if self.config.data.pipeline not in PIPELINES:  # a reader function of the user
+            return {}
+        try:
+            source = _source_of(self.config, Preparation(self.fingerprint), type(self))
+            if source.digest() != self.cache.corpus_hash:
+                return {}
+            return places_in(source.train, self.file_ends(), numbers, hold_out=source.hold_out)
+        except (UserError, FormatError, OSError):
+            return {}
 
     def require_documents(self, split: Split, least: int, why: str) -> int:
         """Return the number of documents of a split; raise UserError if there are fewer than `least`."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from mudd_core.data.formats import only
 from mudd_core.data.formats.bounded import BoundedFile
 from mudd_core.data.formats.format import BadRecords, Format, Record, dropped_note, ids_of, require_ids
 from mudd_core.data.formats.npy import header_of
+from mudd_core.data.origins import FindPlaces, Origin, Place, with_places
 from mudd_core.data.pipelines.ids_data import (
     IdData,
     fingerprint_of,
@@ -49,8 +50,9 @@ class FeatureRows:
     core = None
     parts = PARTS
 
-    def __init__(self, shape: RowShape, path: Path, wraps: bool) -> None:
-        self.shape, self._wraps = shape, wraps
+    def __init__(self, shape: RowShape, path: Path, wraps: bool, places: FindPlaces) -> None:
+        """Open the array. places: finds the files of training sequences by their numbers."""
+        self.shape, self._wraps, self._places = shape, wraps, places
         self._file = BoundedFile(path, reads_again=True)
         head = header_of(self._file)
         self._offset, self._count = head.offset, head.shape[0]
@@ -66,6 +68,11 @@ class FeatureRows:
 
     def batches(self, epochs: int) -> int:
         return epochs * (self.rows // self.shape.batch_size)
+
+    def origins(self, samples: Sequence[int], *, files: bool) -> list[list[Origin]]:
+        """Return the record of each sample, as Located.origins does."""
+        found = [[Origin(0, sample % self.rows)] for sample in samples]
+        return with_places(found, self._places if files else None)
 
     def arrays(self, first_sample: int, n_samples: int) -> dict[str, Int32]:
         out = np.zeros((n_samples, 3, self.shape.seq_len), np.int32)
@@ -98,12 +105,24 @@ class FeatureData(IdData):
     folder: Path = Path()
 
     def rows(self, split: Split, shape: RowShape) -> FeatureRows:
-        made = FeatureRows(shape, self.folder / f"{split}.npy", split == "train")
+        made = FeatureRows(shape, self.folder / f"{split}.npy", split == "train", self._places)
         if split == "train":
             require_batch(made.rows, shape, self.config)
         else:
             self._require_validated(made.rows)
         return made
+
+    def _places(self, numbers: Collection[int]) -> dict[int, Place]:
+        """Return the places of training records by their numbers; all files are read to count their records."""
+        if self.config.data.bad_records == "drop":
+            return {}
+        found, first = sources_of(self.config.data, resumed=True), 0
+        places: dict[int, Place] = {}
+        for path in found.train:
+            end = first + sum(1 for _ in found.format.records(path, ("input_ids",)))
+            places |= {one: Place(path, one - first + 1) for one in numbers if first <= one < end}
+            first = end
+        return places
 
     def _require_validated(self, rows: int) -> None:
         """Raise UserError if there are fewer sequences than a validation needs."""

@@ -6,6 +6,7 @@ of records are joined in the cache folder first (joined_ids.py).
 
 from __future__ import annotations
 
+import itertools
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from mudd_core.config import Config
 from mudd_core.data.formats.bounded import BoundedFile
 from mudd_core.data.formats.format import require_ids
 from mudd_core.data.formats.tokens import TokenPlace, place_of
+from mudd_core.data.origins import Origin, Place
 from mudd_core.data.pipelines.ids_data import IdData, fingerprint_of, vocabulary_of
 from mudd_core.data.pipelines.joined_ids import joined
 from mudd_core.data.rows import Pipeline, Preparation, RowShape
@@ -34,8 +36,10 @@ _COLUMN = "input_ids"  # of records, unless data.column names another one
 class Ids:
     """The ids of several files as one array, or a part of it, read in place; only a few files are open at a time."""
 
-    def __init__(self, files: Sequence[Path], vocab_size: int) -> None:
+    def __init__(self, files: Sequence[Path], vocab_size: int, names: Sequence[Path] = ()) -> None:
+        """Open the files. names: the files that the user named, if these were built from them."""
         self.files, self._vocab_size = tuple(files), vocab_size
+        self._names = tuple(names) or self.files
         self._places = [_place(path, vocab_size) for path in self.files]
         self._ends = np.cumsum([0, *(place.count for place in self._places)], dtype=np.int64)
         self._open: OrderedDict[int, BoundedFile] = OrderedDict()
@@ -43,7 +47,7 @@ class Ids:
 
     def cut(self, first: int, count: int) -> Ids:
         """Return the ids [first, first + count) of these ids, without a copy."""
-        part = Ids(self.files, self._vocab_size)
+        part = Ids(self.files, self._vocab_size, self._names)
         part.first, part.count = self.first + first, count
         return part
 
@@ -64,6 +68,16 @@ class Ids:
             found.append(ids)
             at, count = at + taken, count - taken
         return np.concatenate(found)
+
+    def parts(self, first: int, count: int) -> list[Origin]:
+        """Return the parts of `count` ids from index `first`, one for each file."""
+        found: list[Origin] = []
+        begin, end = self.first + first, self.first + first + count
+        for number, (low, high) in enumerate(itertools.pairwise(self._ends.tolist())):
+            at = max(begin, low)
+            if at < min(end, high):
+                found.append(Origin(at - begin, None, Place(self._names[number], first_id=at - low)))
+        return found
 
     def reopen(self) -> None:
         """Close all files, so that the next read opens them again. Called after a run has lost one of them."""
@@ -125,6 +139,10 @@ class IdSequences:
                 inputs[row, : count - 1], targets[row, : count - 1] = ids[:-1], ids[1:]
         return {"inputs": inputs, "targets": targets}
 
+    def origins(self, samples: Sequence[int], *, files: bool) -> list[list[Origin]]:
+        """Return the part of each file in each sample, as Located.origins does."""
+        return [self._ids.parts(self._start(sample), self.shape.seq_len) for sample in samples]
+
     def _start(self, sample: int) -> int:
         """Return the index of the first id of a sample."""
         from mudd_core import _core
@@ -172,7 +190,7 @@ def prepare(config: Config, how: Preparation) -> TokenIdData:
             joined(some, found.format, column, vocab_size, root, how) for some in (found.train, found.valid)
         )
     fingerprint = fingerprint_of((*found.train, *found.valid), rule, how.fingerprint)
-    train = Ids(train_files, vocab_size)
+    train = Ids(train_files, vocab_size, found.train)
     if found.valid:
         valid = Ids(valid_files, vocab_size)
     else:

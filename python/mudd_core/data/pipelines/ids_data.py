@@ -17,6 +17,7 @@ from mudd_core.base.types import Int32, Int64, Json
 from mudd_core.config import Config
 from mudd_core.data.cache.folder import require_name
 from mudd_core.data.documents.source import file_digest
+from mudd_core.data.origins import Origin, origins_of
 from mudd_core.data.rows import Rows, RowShape
 from mudd_core.data.tokenizers.tokenizer import Tokenizer
 
@@ -42,6 +43,14 @@ class IdRows(ABC):
     @abstractmethod
     def ids(self, sample: int) -> Int64 | None:
         """Return the T + 1 ids of a sample; None after the end of a validation."""
+
+    @abstractmethod
+    def documents(self, sample: int) -> list[Origin]:
+        """Return the documents of a sample."""
+
+    def origins(self, samples: Sequence[int], *, files: bool) -> list[list[Origin]]:
+        """Return the documents of each sample, as Located.origins does."""
+        return [self.documents(sample) for sample in samples]
 
     def target_counts(self, targets: Int64) -> npt.NDArray[np.bool_]:
         """Return whether each target has a loss."""
@@ -79,6 +88,10 @@ class FirstBatch:
 
     def arrays(self, first_sample: int, n_samples: int) -> Mapping[str, Int32]:
         return self.of.arrays(first_sample % self.size, n_samples)
+
+    def origins(self, samples: Sequence[int], *, files: bool) -> list[list[Origin]]:
+        """Return the documents of each sample, as Located.origins does."""
+        return origins_of(self.of, [sample % self.size for sample in samples], files=files)
 
 
 @dataclass(frozen=True)

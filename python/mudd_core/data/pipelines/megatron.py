@@ -21,6 +21,7 @@ from mudd_core.config import Config
 from mudd_core.data.formats.bounded import BoundedFile
 from mudd_core.data.formats.format import require_ids
 from mudd_core.data.formats.megatron import Index, pair_of, read_index
+from mudd_core.data.origins import Origin, Place
 from mudd_core.data.pipelines import megatron_maps as maps
 from mudd_core.data.pipelines.ids_data import (
     IdData,
@@ -53,6 +54,10 @@ class Sequences:
         self._file.close()
         self._file = BoundedFile(pair_of(self.path)[1], reads_again=True)
 
+    def origin(self, start: int, item: int) -> Origin:
+        """Return the origin of an item that starts at this index of a sequence."""
+        return Origin(start, item, Place(self.path, item + 1))
+
     def read(self, sequence: int, first: int, count: int) -> Int64:
         """Return the ids of an item starting at index `first`; raise FormatError for ids outside the vocabulary."""
         kind = self.index.kind
@@ -82,6 +87,10 @@ class ItemRows(IdRows):
             return None
         return self._sequences.read(sample % self.rows, 0, self.shape.seq_len + 1)
 
+    def documents(self, sample: int) -> list[Origin]:
+        """Return the item of a sample."""
+        return [self._sequences.origin(0, sample % self.rows)]
+
 
 class WindowRows(IdRows):
     """Sequences from documents by the maps; training restarts after the last one."""
@@ -102,8 +111,20 @@ class WindowRows(IdRows):
     def ids(self, sample: int) -> Int64 | None:
         if sample >= self.rows and not self._wraps:
             return None
-        pieces = self._maps.pieces(sample % self.rows, self._sequences.index.sizes, self.shape.seq_len)
-        return np.concatenate([self._sequences.read(*piece) for piece in pieces])
+        return np.concatenate([self._sequences.read(*piece) for piece in self._pieces(sample)])
+
+    def documents(self, sample: int) -> list[Origin]:
+        """Return the items of a sample."""
+        pieces = self._pieces(sample)
+        starts = itertools.accumulate((count for _, _, count in pieces), initial=0)
+        return [
+            self._sequences.origin(start, item) for start, (item, _, _) in zip(starts, pieces, strict=False)
+        ]
+
+    def _pieces(self, sample: int) -> list[tuple[int, int, int]]:
+        """Return (item, first id, number of ids) of each part of a sample."""
+        sizes = self._sequences.index.sizes
+        return list(self._maps.pieces(sample % self.rows, sizes, self.shape.seq_len))
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ class PackData(DocumentData):
                 count=documents,
                 wraps=False,
             )
-            return CoreRows(core, shape, self.cache)
+            return CoreRows(core, shape, self.cache, split, self.places)
         data = self.config.data
         workers, seed, shuffle = max(1, data.workers), shape.seed % 2**32, data.shuffle != "off"
         key = repr((self.cache.seal, shape.seq_len, shape.batch_size, workers, data.epochs, seed, shuffle))
@@ -68,7 +68,7 @@ class PackData(DocumentData):
             shuffle=shuffle,
             index=str(index),
         )
-        return PackedRows(packed, shape, self.cache)
+        return PackedRows(packed, shape, self.cache, split, self.places)
 
 
 class PackStreamed(StreamData):

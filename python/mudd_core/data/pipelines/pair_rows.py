@@ -5,6 +5,7 @@ Both have the pairs in the same order, by default one. Each sequence is padded t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +16,7 @@ from mudd_core.base.types import Array, Float64, Int32, Int64
 from mudd_core.data.chat.kept import IDS, Kept
 from mudd_core.data.chat.masks import Example
 from mudd_core.data.formats.bounded import BoundedFile
+from mudd_core.data.origins import FindPlaces, Origin, with_places
 from mudd_core.data.pipelines.chat_rows import (
     PARTS,
     Chosen,
@@ -22,6 +24,7 @@ from mudd_core.data.pipelines.chat_rows import (
     best_fit,
     chosen,
     cut_left,
+    example_origins,
     falling,
 )
 from mudd_core.data.rows import NLL, REFERENCE, REFERENCE_COLUMNS, RowShape
@@ -42,7 +45,8 @@ def chosen_pairs(kept: Kept, split: Split, seq_len: int, too_long: str) -> Chose
 class PairRows:
     """Pairs by sample index. Each epoch has all pairs in another order; a pair is a function of (seed, index).
 
-    reference: the reference's log-probability of each kept answer, in nats; None if the loss needs none. of_all: the
+    reference: the reference's log-probability of each kept answer, in nats; None if the loss needs none. find: returns
+    the files of training pairs by their numbers. of_all: the
     loss also has the negative log-likelihood of all tokens of each chosen conversation. most: pairs in two sequences.
     """
 
@@ -58,11 +62,12 @@ class PairRows:
         shuffled: bool,
         bos_id: int | None,
         reference: Float64 | None,
+        find: FindPlaces,
         *,
         of_all: bool = False,
         most: int = 1,
     ) -> None:
-        self.shape, self._kept, self._bos_id = shape, kept, bos_id
+        self.shape, self._kept, self._bos_id, self._find = shape, kept, bos_id, find
         self._wraps, self._shuffled = split == "train", shuffled and split == "train"
         self._places, self._slots, self._reference = found.places, found.slots, reference
         self._of_all, self._weights = of_all, dict[int, float]()  # by the first sample of a batch
@@ -82,6 +87,12 @@ class PairRows:
     def examples(self, sample: int) -> list[Example]:
         """Return the examples of a sequence, truncated to T + 1 ids; an empty list after the end of a validation."""
         return [self._read(int(self._places[at])) for at in self._indices(sample)]
+
+    def origins(self, samples: Sequence[int], *, files: bool) -> list[list[Origin]]:
+        """Return the answers of each sample as its documents, as Located.origins does."""
+        places = ([int(self._places[at]) for at in self._indices(sample)] for sample in samples)
+        found = [example_origins(self._kept, some, self.shape.seq_len, 2) for some in places]
+        return with_places(found, self._find if files else None)
 
     def first(self) -> Example:
         """Return the first chosen answer in the files, with its prompt."""

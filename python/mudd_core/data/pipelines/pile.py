@@ -29,6 +29,7 @@ from mudd_core.config.schema import protocol_of, validation_batch
 from mudd_core.data.formats.bounded import BoundedFile
 from mudd_core.data.formats.format import BadRecords, dropped_note, ids_of, require_ids
 from mudd_core.data.formats.tfrecord import feature_of, offsets, payload_at
+from mudd_core.data.origins import Origin, Place
 from mudd_core.data.pipelines.ids_data import IdData, IdRows, fingerprint_of, require_batch, vocabulary_of
 from mudd_core.data.pipelines.pile_order import Groups
 from mudd_core.data.rows import Pipeline, Preparation, RowShape
@@ -45,6 +46,7 @@ class RecordFiles:
 
     def __init__(self, files: tuple[Path, ...], cache: Path, vocab_size: int, bad: BadRecords) -> None:
         """Find the records. bad: the rule of data.bad_records. If it drops bad records, all records are read once."""
+        self.drops = bad.drops
         self.files, self._vocab_size = files, vocab_size
         self._offsets = [record_offsets(path, cache) for path in files]
         if bad.drops:
@@ -123,6 +125,14 @@ class PileRows(IdRows):
 
     def target_counts(self, targets: Int64) -> npt.NDArray[np.bool_]:
         return targets >= (0 if self._zero_loss else 1)
+
+    def documents(self, sample: int) -> list[Origin]:
+        """Return the record of a training sample."""
+        if self._groups is None:
+            return []
+        file, record = self._groups.place(sample)
+        number = record + (self._ends[file - 1] if file else 0)
+        return [Origin(0, number, Place(self._files.files[file], None if self._files.drops else record + 1))]
 
     def ids(self, sample: int) -> Int64 | None:
         if self._end is not None and sample >= self._end:

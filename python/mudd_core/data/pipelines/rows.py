@@ -59,8 +59,9 @@ class RowsData(DocumentData):
             wraps=wraps,
         )
         if not wraps:
-            return CoreRows(core, shape, self.cache)
-        return DocumentRows(core, shape, self.cache, self.file_ends, first, _unit(self.config, shape))
+            return CoreRows(core, shape, self.cache, stored, self.places)
+        unit = _unit(self.config, shape)
+        return DocumentRows(core, shape, self.cache, stored, self.places, self.file_ends, first, unit)
 
     def test_rows(self, shape: RowShape) -> CoreRows:
         """Return the documents after the validation split; raise UserError if there are validation files."""

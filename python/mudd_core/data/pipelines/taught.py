@@ -8,7 +8,7 @@ the ids of a split.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from mudd_core import _core
 from mudd_core.base.errors import UserError
 from mudd_core.base.types import Array, Int32
+from mudd_core.data import origins
 from mudd_core.data.batcher import Batcher
 from mudd_core.data.cache.teacher_file import Facts, Key, TeacherFile
 from mudd_core.data.pipelines.chat_data import ChatData
@@ -103,6 +104,10 @@ class TaughtRows:
     def batches(self, epochs: int) -> int | None:
         """Return the number of whole batches in `epochs` epochs."""
         return self.of.batches(epochs)
+
+    def origins(self, samples: Sequence[int], *, files: bool) -> list[list[origins.Origin]]:
+        """Return the documents of each sample, as Located.origins does."""
+        return origins.origins_of(self.of, samples, files=files)
 
     def arrays(self, first_sample: int, n_samples: int) -> dict[str, Array]:
         """Return the arrays of the sequences, and TEACHER_PARTS [n_samples, T, k]; zeros at ignored targets."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -12,9 +13,10 @@ from mudd_core.config import Config
 from mudd_core.config.data import DataConfig
 from mudd_core.data.batcher import Batcher
 from mudd_core.data.cache.folder import saved_cache
-from mudd_core.data.documents.plain_text import text_cache
+from mudd_core.data.documents.plain_text import files_of, text_cache
 from mudd_core.data.documents.round_trip import loss_note
 from mudd_core.data.documents.source import Frame
+from mudd_core.data.origins import Place
 from mudd_core.data.pipelines.document_data import DocumentData, documents_of
 from mudd_core.data.rows import Pipeline, Preparation, RowShape
 from mudd_core.data.sources.access import Access, local_root
@@ -52,7 +54,13 @@ class TextData(DocumentData):
         return 0.0 if loss_note(self.cache) else place.text_bytes / max(1, place.count - 1)
 
     def rows(self, split: Split, shape: RowShape) -> Batcher:
-        return Batcher(self.cache, split, shape.seq_len, shape.seed, shape.batch_size)
+        return Batcher(self.cache, split, shape.seq_len, shape.seed, shape.batch_size, places=self.places)
+
+    def places(self, numbers: Collection[int]) -> dict[int, Place]:
+        """Return the places of training documents by their numbers, as DocumentData.places does."""
+        if reads_records(self.config.data, resumed=True):
+            return super().places(numbers)
+        return files_of(self.config.data, self.cache, numbers)
 
     def outline(self) -> str:
         """Return the number, size and end of the documents of data.path, and which of them validate."""

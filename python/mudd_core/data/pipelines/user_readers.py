@@ -179,7 +179,7 @@ class ReaderIds(DocumentData):
             seed=shape.seed,
             wraps=split == "train",
         )
-        return CoreRows(core, shape, self.cache)
+        return CoreRows(core, shape, self.cache, split, self.places)
 
 
 def prepare(config: Config, how: Preparation, reader: Reader) -> DocumentData:

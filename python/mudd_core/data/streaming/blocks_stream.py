@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.types import Int32
+from mudd_core.data import origins
 from mudd_core.data.rows import Cursor
 from mudd_core.data.streaming.in_order import InOrder
 from mudd_core.data.streaming.processes import Processes
@@ -35,10 +37,11 @@ class Origin:
 
 @dataclass(frozen=True)
 class Block:
-    """A block's ids and its position."""
+    """A block's ids, its position, and (first id in the block, file, index in the file) of each document."""
 
     ids: Int32
     origin: Origin
+    documents: tuple[tuple[int, int, int], ...]
 
 
 class _Cutting:
@@ -48,6 +51,7 @@ class _Cutting:
         self._source, self._length, self._chunk = source, length, chunk
         self._number, self._documents, self._used = origin.number, origin.chunk, origin.used
         self._parts: deque[Int32] = deque()
+        self._inside: list[tuple[int, int, int]] = []
         self._held = 0
         self._origin = origin
         self._ready: deque[Block] = deque()
@@ -71,6 +75,7 @@ class _Cutting:
             if not self._held:
                 self._origin = Origin(self._number, document.file, document.number, first, self._documents)
             taken = min(self._length - self._held, ids.size - first)
+            self._inside.append((self._held, document.file, document.number))
             self._parts.append(ids[first : first + taken])
             self._held += taken
             first += taken
@@ -83,8 +88,9 @@ class _Cutting:
 
     def _flush(self) -> None:
         if self._held:
-            self._ready.append(Block(np.concatenate(self._parts), self._origin))
+            self._ready.append(Block(np.concatenate(self._parts), self._origin, tuple(self._inside)))
             self._parts.clear()
+            self._inside.clear()
             self._held = 0
             self._number += 1
 
@@ -116,13 +122,24 @@ class BlockStream:
         self._key = _core.philox_key(seed, "data.reservoir")
         self.batch = 0
         self._reservoir: list[Block] = []
+        self.origins: Callable[[], list[list[origins.Origin]]] = list
         self._blocks = self._from(cursor) if cursor is not None else self._all(0)
 
     def next_batch(self) -> dict[str, Int32]:
         """Return the next batch."""
-        arrays = self._fill([[next(self._blocks)] for _ in range(self._size)])
+        read = [next(self._blocks) for _ in range(self._size)]
+        self.origins = partial(self._located, read)
         self.batch += 1
-        return arrays
+        return self._fill([[block.ids] for block in read])
+
+    def _located(self, blocks: list[Block]) -> list[list[origins.Origin]]:
+        return [
+            [
+                origins.Origin(start, None, self._source.place_of(file, number))
+                for start, file, number in block.documents
+            ]
+            for block in blocks
+        ]
 
     def cursor(self) -> Cursor:
         """Return the indices of the reservoir's blocks and the position of the oldest block."""
@@ -137,14 +154,14 @@ class BlockStream:
         """End the processes."""
         self._processes.close()
 
-    def _all(self, epoch: int) -> Iterator[Int32]:
+    def _all(self, epoch: int) -> Iterator[Block]:
         """Yield blocks without end, starting at an epoch."""
         while True:
             self._start(epoch, Origin())
             yield from self._rest()
             epoch += 1
 
-    def _from(self, cursor: Cursor) -> Iterator[Int32]:
+    def _from(self, cursor: Cursor) -> Iterator[Block]:
         """Return an iterator over the blocks that follow a cursor."""
         self.batch = cursor["batch"]
         self._start(cursor["epoch"], Origin(*cursor["origin"]))
@@ -163,15 +180,15 @@ class BlockStream:
         self._ended = bool(cursor["ended"])
         return self._then_all(cursor["epoch"] + 1)
 
-    def _then_all(self, epoch: int) -> Iterator[Int32]:
+    def _then_all(self, epoch: int) -> Iterator[Block]:
         yield from self._rest()
         yield from self._all(epoch)
 
     def _start(self, epoch: int, origin: Origin) -> None:
         if self._epochs and epoch >= self._epochs:
             raise data_end(self.batch, self._epochs)
-        source = InOrder(self._processes, self._order, origin.file, origin.document)
-        self._cutting = _Cutting(source, self._length, self._chunk, origin)
+        self._source = InOrder(self._processes, self._order, origin.file, origin.document)
+        self._cutting = _Cutting(self._source, self._length, self._chunk, origin)
         self._epoch, self._draws, self._read, self._ended = epoch, 0, origin.number, False
         self._reservoir = []
 
@@ -180,7 +197,7 @@ class BlockStream:
         self._read += block is not None
         return block
 
-    def _rest(self) -> Iterator[Int32]:
+    def _rest(self) -> Iterator[Block]:
         """Yield the blocks of this epoch that were not returned yet, in the order of TableRows::shuffle."""
         held = self._reservoir
         while not self._ended:
@@ -192,13 +209,13 @@ class BlockStream:
             else:
                 slot = self._below(len(held))
                 given, held[slot] = held[slot], block
-                yield given.ids
+                yield given
         if not held and self._read == 0:
             raise UserError("[data.path] expected text in the train documents, got none")
         while held:
             slot = self._below(len(held))
             held[slot], held[-1] = held[-1], held[slot]
-            yield held.pop().ids
+            yield held.pop()
 
     def _below(self, limit: int) -> int:
         from mudd_core import _core

@@ -6,11 +6,13 @@ The number of documents in an epoch is a multiple of `unit`; the rest are skippe
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.types import Int32
+from mudd_core.data.origins import Origin
 from mudd_core.data.rows import Cursor
-from mudd_core.data.streaming.in_order import InOrder
+from mudd_core.data.streaming.in_order import Document, InOrder
 from mudd_core.data.streaming.processes import Processes
 from mudd_core.data.streaming.rows import data_end, made
 
@@ -35,7 +37,8 @@ class DocumentStream:
     ) -> None:
         self._processes, self._fill = processes, fill
         self._size, self._unit, self._held, self._epochs = batch_size, unit, held, epochs
-        self._ready: list[Int32] = []  # unread documents of the current unit
+        self.origins: Callable[[], list[list[Origin]]] = list
+        self._ready: list[Document] = []  # unread documents of the current unit
         self.batch = 0
         if cursor is None:
             self._begin(0)
@@ -63,12 +66,17 @@ class DocumentStream:
                 )
             self._begin(self._epoch + 1)
             self._read_unit()
-        arrays = self._fill([[ids] for ids in self._ready[: self._size]])
+        read = self._ready[: self._size]
+        arrays = self._fill([[document.ids] for document in read])
+        self.origins = partial(self._located, read)
         del self._ready[: self._size]
         self.batch += 1
         if not self._ready:
             self._file, self._number, self._pending = *self._behind, 0
         return arrays
+
+    def _located(self, documents: list[Document]) -> list[list[Origin]]:
+        return [[Origin(0, None, self._source.place_of(one.file, one.number))] for one in documents]
 
     def cursor(self) -> Cursor:
         """Return the position of the current unit, and how many of its documents were used."""
@@ -95,12 +103,12 @@ class DocumentStream:
 
     def _read_unit(self) -> bool:
         """Read a whole unit; return False if fewer documents are left."""
-        found: list[Int32] = []
+        found: list[Document] = []
         while len(found) < self._unit:
             document = self._source.next_document()
             if document is None:
                 return False
-            found.append(document.ids)
+            found.append(document)
             self._behind = (document.file, document.number + 1)
         self._ready = found
         return True

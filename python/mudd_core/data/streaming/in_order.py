@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mudd_core.data.messages import Head
+from mudd_core.data.origins import Place
 from mudd_core.data.streaming.processes import Processes
 from mudd_core.data.streaming.recipe import Int32
 
@@ -64,6 +65,12 @@ class InOrder:
                 return None
             self._receive(self._asked.popleft())
         return self._ready.popleft()
+
+    def place_of(self, file: int, number: int) -> Place:
+        """Return the place of a document. file: the position of its file in the order. number: its index there."""
+        recipe = self._processes.recipe
+        record = None if recipe.texts.bad.drops else number + 1
+        return Place(recipe.texts.files[self._order[file]], record)
 
     def close(self) -> None:
         """Discard the documents that were requested in advance."""

@@ -6,12 +6,15 @@ position for each of the data.workers streams.
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
 from mudd_core.base.types import Int32
+from mudd_core.data.origins import Origin
 from mudd_core.data.rows import Cursor
 from mudd_core.data.streaming.processes import Processes
 from mudd_core.data.streaming.records import Records
@@ -98,6 +101,7 @@ class PackStream:
                 self.batch, *places = self._places_before_end
                 self._turn = self.batch
         self._streams = [_Ahead(self._asker(number), processes, place) for number, place in enumerate(places)]
+        self.origins: Callable[[], list[list[Origin]]] = list
         self._taken = 2 * batch_size  # estimate of the documents in a batch, from the last one
         self._ask_ahead()
 
@@ -106,7 +110,8 @@ class PackStream:
         stream = self._next_stream()
         free = np.full(self._size, self._length, np.int64)
         rows: list[list[Int32]] = [[] for _ in range(self._size)]
-        begin = stream.place
+        records: list[list[int]] = [[] for _ in range(self._size)]
+        begin, worker = stream.place, self._streams.index(stream)
         while True:
             ids = stream.peek()
             if ids is None:
@@ -115,13 +120,24 @@ class PackStream:
             if free[row] < ids.size:
                 break
             rows[row].append(ids)
+            records[row].append(worker + stream.place * self._workers)
             free[row] -= ids.size
             stream.drop()
         self.batch += 1
         self._turn += 1
         self._taken = stream.place - begin
         self._ask_ahead()
+        sizes = [[ids.size for ids in row] for row in rows]
+        self.origins = partial(self._located, records, sizes)
         return self._fill(rows)
+
+    def _located(self, records: Sequence[list[int]], sizes: Sequence[list[int]]) -> list[list[Origin]]:
+        """Return the documents of sequences. records: their indices in the order. sizes: their numbers of ids."""
+        documents = [one for row in records for one in map(self._document, row) if one is not None]
+        files, numbers, _ = self._records.find(documents)
+        places = iter(self._processes.recipe.places(files, numbers, self._records.counts))
+        starts = [[*itertools.accumulate(lengths, initial=0)][:-1] for lengths in sizes]
+        return [[Origin(at, None, next(places)) for at in row] for row in starts]
 
     def cursor(self) -> Cursor:
         """Return the next turn, and the position of the next document of each stream, in the order of their turns."""

@@ -11,9 +11,11 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from mudd_core.data.documents.places import places_of_file
 from mudd_core.data.documents.source import Frame, TextFiles, framed
 from mudd_core.data.formats.format import BadRecords
 from mudd_core.data.messages import Head, Message
+from mudd_core.data.origins import Place
 from mudd_core.data.sources.corpus import is_held_out
 from mudd_core.data.tokenizers.source import TokenizerSource, stored_tokenizer
 from mudd_core.data.tokenizers.tokenizer import Ids, Tokenizer
@@ -34,6 +36,25 @@ class Recipe:
     kept: Kept = "all"
     longest: int = 0
     tail: int = 0
+
+    def places(self, files: Ids, numbers: Ids, counts: Sequence[int]) -> list[Place]:
+        """Return the places of documents, for which their files are read.
+
+        numbers: their indices among the documents of their files that are kept. counts: the number of these for each
+        file.
+        """
+        places = {
+            file: places_of_file(
+                replace(self.texts, files=(self.texts.files[file],)),
+                counts[file],
+                hold_out=self.kept == "train",
+            )
+            for file in set(files.tolist())
+        }
+        return [
+            places[file][number] if places[file] else Place(self.texts.files[file])
+            for file, number in zip(files.tolist(), numbers.tolist(), strict=True)
+        ]
 
     def message(self) -> Message:
         """Return the message that starts a process with this recipe."""

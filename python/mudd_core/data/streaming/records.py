@@ -80,6 +80,11 @@ class Records:
         """The number of documents in all files."""
         return int(self._ends[-1]) if len(self._ends) else 0
 
+    @property
+    def counts(self) -> list[int]:
+        """The number of documents in each file."""
+        return [len(one) for one in self._places]
+
     def find(self, documents: Sequence[int]) -> tuple[Int64, Int64, Int64]:
         """Return file indices, document indices in these files, and positions [n, 2]."""
         wanted = np.array(documents, np.int64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeGuard, Unpack
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from mudd_core.base.errors import DataEndError, StopRequestedError
 from mudd_core.base.types import Int32, Json
 from mudd_core.config.pipelines import spec_of
+from mudd_core.data.origins import Origin
 from mudd_core.data.rows import Cursor, CursorMembers, RowShape
 from mudd_core.data.sources.corpus import Progress
 
@@ -22,6 +23,8 @@ class BatchStream(Protocol):
     """The batches of training from a position onwards."""
 
     batch: int  # index of the next batch
+    # Returns the documents of each sequence of the last batch. It is valid after later batches were read.
+    origins: Callable[[], list[list[Origin]]]
 
     def next_batch(self) -> dict[str, Int32]:
         """Return the arrays [B, T] of the next batch; raise UserError at the end of the data."""
@@ -90,6 +93,7 @@ class StreamRows:
         self._opened, self._cursors, self._progress = opened, cursors, progress
         self._stream: BatchStream | None = None
         self._batches: OrderedDict[int, dict[str, Int32]] = OrderedDict()
+        self._origins: dict[int, Callable[[], list[list[Origin]]]] = {}  # of these batches
 
     def batches(self, epochs: int) -> None:
         """Return None: the number of batches is unknown until the end of the data."""
@@ -107,6 +111,15 @@ class StreamRows:
             name: np.concatenate([batch[name] for batch in found])[begin : begin + n_samples].copy()
             for name in names
         }
+
+    def origins(self, samples: Sequence[int], *, files: bool) -> list[list[Origin]]:
+        """Return the documents of each sample, as Located.origins does. Their files are always known."""
+        found = []
+        for sample in samples:
+            number, row = divmod(sample, self.shape.batch_size)
+            self._batch(number)
+            found.append(self._origins[number]()[row])
+        return found
 
     def cursor(self, batch: int) -> Cursor | None:
         """Return the last known position that is not after this batch."""
@@ -134,9 +147,9 @@ class StreamRows:
             self.close()  # the stream may be in the middle of a batch
             raise
         self._remember(stream)
-        self._batches[number] = arrays
+        self._batches[number], self._origins[number] = arrays, stream.origins
         while len(self._batches) > KEPT_BATCHES:
-            self._batches.popitem(last=False)
+            del self._origins[self._batches.popitem(last=False)[0]]
         return arrays
 
     def _remember(self, stream: BatchStream) -> None:

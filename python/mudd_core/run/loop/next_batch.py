@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +11,7 @@ from mudd_core.base.errors import DataEndError, UserError
 from mudd_core.base.in_use import InUse, alone
 from mudd_core.base.types import Array, Float32
 from mudd_core.engine.evaluation import piece_size, pieces
-from mudd_core.run.build.batch_rows import BatchRow, batch_rows, document_files
+from mudd_core.run.build.batch_rows import BatchRow, batch_rows
 from mudd_core.run.loop.session import Session
 
 if TYPE_CHECKING:
@@ -29,11 +28,15 @@ class NextBatch:
     in_use: InUse
 
     @alone
-    def batch_text(self) -> list[BatchRow]:
-        """Return the sequences of the next update: text, source and documents of each, as far as the data name them."""
+    def batch_text(self, *, files: bool = False) -> list[BatchRow]:
+        """Return the sequences of the next update: text, source and documents of each, as far as the data name them.
+
+        files: also find the file of each document and its record in the file. All of the data may be read for this.
+        """
         arrays, first = self._next_batch()
         run = self._run
-        return batch_rows(run.config, run.engine.batcher, run.components.tokenizer, arrays, first)
+        rows, tokenizer = run.engine.batcher, run.components.tokenizer
+        return batch_rows(run.config, rows, tokenizer, arrays, first, files=files)
 
     @alone
     def token_losses(self) -> Float32:
@@ -54,13 +57,6 @@ class NextBatch:
         arrays, _ = self._next_batch()
         ids = {name: array for name, array in arrays.items() if name in _IDS}
         return self._run.components.model.capture(ids, names, gradients=gradients)
-
-    def document_files(self, rows: Sequence[BatchRow]) -> dict[int, Path]:
-        """Return the files of the documents of sequences by their numbers, for plain text; empty for other data.
-
-        All of the text is read.
-        """
-        return document_files(self._run.config, self._run.engine.batcher, rows)
 
     def _next_batch(self) -> tuple[Mapping[str, Array], int]:
         """Return the arrays of the next batch, and the index of its first sample."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -15,11 +13,10 @@ from mudd_core.run.loop.next_batch import NextBatch
 
 @dataclass(frozen=True)
 class DocumentLoss:
-    """A document in a sequence. loss: the mean over its targets in nats. file: of plain text; None if unknown."""
+    """A document in a sequence. loss: the mean over its targets in nats."""
 
     document: RowDocument
     loss: float
-    file: str | None = None
 
 
 @dataclass(frozen=True)
@@ -36,25 +33,19 @@ def losses_by_document(trainer: NextBatch) -> list[RowLoss]:
 
     Sequences and documents without a target that has a loss are left out.
     """
-    losses, rows = trainer.token_losses(), trainer.batch_text()
-    files = trainer.document_files(rows)
-    found = [_row_loss(row, losses[row.row], files) for row in rows if row.targets]
+    losses, rows = trainer.token_losses(), trainer.batch_text(files=True)
+    found = [_row_loss(row, losses[row.row]) for row in rows if row.targets]
     return sorted(found, key=lambda one: -one.loss)
 
 
-def _row_loss(row: BatchRow, losses: Float32, files: Mapping[int, Path]) -> RowLoss:
+def _row_loss(row: BatchRow, losses: Float32) -> RowLoss:
     documents = [
-        DocumentLoss(one, _mean(losses[one.start : one.end], one.targets), _file(one, files))
+        DocumentLoss(one, _mean(losses[one.start : one.end], one.targets))
         for one in row.documents
         if one.targets
     ]
     documents.sort(key=lambda one: -one.loss)
     return RowLoss(row, _mean(losses, row.targets), tuple(documents))
-
-
-def _file(document: RowDocument, files: Mapping[int, Path]) -> str | None:
-    file = None if document.number is None else files.get(document.number)
-    return None if file is None else str(file)
 
 
 def _mean(losses: Float32, targets: int) -> float:

@@ -8,6 +8,7 @@ import numpy as np
 
 from mudd_core import _core
 from mudd_core.base.types import Array, Int32, Json
+from mudd_core.data.origins import Origin, origins_of
 from mudd_core.data.pipelines.ids_data import FirstBatch
 from mudd_core.data.pipelines.mixture.ends import Sized
 from mudd_core.data.rows import Cursor, Cursored, Repeated, Rows
@@ -81,6 +82,18 @@ class MixedRows:
                 if name not in found:
                     found[name] = np.empty((n_samples, *array.shape[1:]), array.dtype)
                 found[name][at] = array
+        return found
+
+    def origins(self, samples: Sequence[int], *, files: bool) -> list[list[Origin]]:
+        """Return the documents of each sample, as Located.origins does. Their numbers are the ones in their source."""
+        places = [self.schedule.places(sample, 1) for sample in samples]
+        sources = [int(source[0]) for source, _ in places]
+        found: list[list[Origin]] = [[] for _ in samples]
+        for source in sorted(set(sources)):
+            at = [n for n, one in enumerate(sources) if one == source]
+            inside = origins_of(self.of[source], [int(places[n][1][0]) for n in at], files=files)
+            for n, origins in zip(at, inside, strict=True):
+                found[n] = origins
         return found
 
     def cursor(self, batch: int) -> Cursor | None:
