@@ -32,7 +32,7 @@ def node_part(seen: Evidence, found: Replay) -> Part:
         title = f"step {found.step:,} has values of other shapes"
         return Part(title, (), [f"In step {found.step:,} {found.forms}.", *notes])
     if found.difference is None:
-        return Part(title_of_equal(found), (), [*notes_of_equal(seen, found), *notes])
+        return Part(title_of_equal(seen, found), (), [*notes_of_equal(seen, found), *notes])
     title = f"first value that differs: in step {found.step:,}, {_what(found, found.difference)}"
     lines = [*_other_graph(found), *_lines(seen, found, found.difference), *_data(seen, found)]
     if bases and found.difference.stage == "state":

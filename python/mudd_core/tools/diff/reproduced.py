@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -41,8 +42,8 @@ class OtherTensor:
 class Reproduced:
     """The comparison of a run's own records with its steps here. steps: that were compared.
 
-    logged: the first step with another logged loss or gradient norm; None if there is none. loss: the loss differs
-    there. before: the logged values of the step before it are those that were made here. saved: the first tensor of
+    logged: the first step with another logged loss or gradient norm; None if there is none. both: both differ there.
+    before: the logged values of the step before it are those that were made here. saved: the first tensor of
     the checkpoint with other values; None if there is none. final: the final hash is another one.
     """
 
@@ -51,7 +52,7 @@ class Reproduced:
     logged: int | None = None
     saved: OtherTensor | None = None
     final: bool = False
-    loss: bool = False
+    both: bool = False
     before: bool = False
 
     @property
@@ -74,15 +75,15 @@ def reproduced(run: ComparedRun, made: Sequence[StepRecord], trainer: Trainer) -
         saved = _other_tensor(run, last, trainer.engine.state_parts())
     ended = run.final_hash and run.records.summary.get("step") == last
     final = bool(ended) and trainer.final_hash() != run.final_hash
-    losses = {record.step: record.loss for record in steps}
+    values = {record.step: _values(record) for record in steps}
     return Reproduced(
         run.letter,
         len(steps),
         other,
         saved,
         final,
-        other is not None and logged[other][0] != losses[other],
-        other is not None and other - 1 in losses,
+        other is not None and not any(map(operator.eq, logged[other], values[other])),
+        other is not None and other - 1 in values,
     )
 
 

@@ -17,8 +17,12 @@ from mudd_core.tools.diff.reproduced import OtherTensor, Reproduced
 from mudd_core.tools.diff.ulps_text import ulps_text
 
 
-def title_of_equal(found: Replay) -> str:
+def title_of_equal(seen: Evidence, found: Replay) -> str:
     """Return the title of a part about replayed steps without a difference."""
+    changed = [one for one in found.reproduced if _changed(seen, one)]
+    if len(changed) == 1:
+        what = "weights" if _same_batch(seen, found.step) else "weights or the batch"
+        return f"first value that differs: in step {found.step:,}, the {what} of {changed[0].letter} before the step"
     through = f"steps {found.start.step + 1:,} to {found.step:,} are equal here"
     if found.step == found.start.step + 1:
         through = f"step {found.step:,} is equal here"
@@ -34,7 +38,8 @@ def notes_of_equal(seen: Evidence, found: Replay) -> Iterator[str]:
     """Yield sentences: what each run recorded, the possible causes, and the next command."""
     for one in found.reproduced:
         yield _sentence(one)
-        yield from _between(one, found, same_batch=_same_batch(seen, found.step))
+        if _changed(seen, one):
+            yield _since(one, found)
     if all(one.equal for one in found.reproduced):
         return
     runs = {run.letter: run for run in (seen.base, seen.other)}
@@ -86,22 +91,28 @@ def _same_batch(seen: Evidence, step: int) -> bool:
     return one is not None and one == two
 
 
-def _between(found: Reproduced, made: Replay, *, same_batch: bool) -> Iterator[str]:
-    """Yield a sentence if the weights of a run changed between two steps: its loss differs before any update does."""
-    if found.logged is None or not found.loss:
-        return
-    step = found.logged
-    if made.start.common and made.start.step == step - 1:
-        since = f"the checkpoint of step {step - 1:,} was saved"
-    elif found.before:
-        since = f"the gradients of step {step - 1:,} were computed"
-    else:
-        return
-    yield (
-        f"The loss of step {step:,} is the first value that differs, and the update comes after it. So the weights of "
-        f"{found.letter}{'' if same_batch else ', or its batch,'} changed after {since} and before step {step:,} "
-        "started."
-    )
+def _changed(seen: Evidence, found: Reproduced) -> bool:
+    """Return whether the weights of a run, or its batch, were other ones before the step.
+
+    Its loss and its gradient norm differ in a step whose predecessor is equal, and the update comes after both.
+    """
+    run = seen.base if found.letter == seen.base.letter else seen.other
+    return found.logged is not None and found.both and found.logged > 1 and not other_bits(run)
+
+
+def _since(found: Reproduced, made: Replay) -> str:
+    """Return since when the weights have changed."""
+    assert found.logged is not None
+    step, before = found.logged, found.logged - 1
+    if made.start.common and made.start.step == before:
+        saved = f"the checkpoint of step {before:,} was saved"
+        return f"Its weights changed after {saved}, before step {step:,} started."
+    if found.before:
+        return (
+            f"Its weights changed after the gradients of step {before:,} were computed, or earlier by too little to "
+            "change its logged values."
+        )
+    return f"Its weights changed after step {made.start.step:,}."
 
 
 def _others(found: Reproduced) -> Iterator[str]:
