@@ -128,9 +128,12 @@ __all__ = sorted((*_HOME, *_MODULES))
 
 
 def _require_built() -> None:
-    """Raise NotBuiltError if the C++ core is missing."""
-    if importlib.util.find_spec("mudd_core._core") is None:
-        raise _not_set_up("mudd_core's C++ core is not built")
+    """Raise NotBuiltError if the C++ core is missing, or only built for another Python or machine."""
+    if importlib.util.find_spec("mudd_core._core") is not None:
+        return
+    if others := importlib.import_module("mudd_core.base.packages").other_modules("_core"):
+        raise importlib.import_module("mudd_core.base.errors").NotBuiltError(others)
+    raise _not_set_up("mudd_core's C++ core is not built")
 
 
 def _not_set_up(reason: str) -> ImportError:
@@ -153,6 +156,8 @@ def _imported(module: str) -> ModuleType:
             _require_built()
             if packages.in_checkout():
                 raise _not_set_up(f"this Python has no package {error.name}") from None
+        if error.name == "mudd_core._core":
+            _require_built()
         raise
 
 

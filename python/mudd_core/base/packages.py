@@ -11,6 +11,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from types import ModuleType
 
@@ -46,6 +47,18 @@ def in_checkout() -> bool:
 def pages() -> Path:
     """Return the folder of the pages docs/*.md, in the checkout or in the wheel."""
     return _CHECKOUT / "docs" if in_checkout() else Path(__file__).resolve().parents[1] / "docs"
+
+
+def other_modules(name: str) -> str:
+    """Return an error message if the package has this extension module only for other Pythons; empty if it has none."""
+    files = sorted(Path(__file__).resolve().parents[1].glob(f"{name}.*.so"))
+    if not files:
+        return ""
+    found = ", ".join(file.name.split(".")[1] for file in files)
+    return (
+        f"mudd_core.{name}: expected a module for {EXTENSION_SUFFIXES[0].split('.')[1]}, got {found}; install the "
+        "wheel for this Python and machine, with the pip of this Python"
+    )
 
 
 def build_with_mpi() -> str:

@@ -48,27 +48,41 @@ def test_the_names_of_modules_and_signatures_are_public() -> None:
     assert not any(name in text for name in ("assemble", "Assemble", "RunStore", "progress", "fields"))
 
 
-@pytest.mark.parametrize("numpy", [True, False])
-def test_an_unbuilt_checkout_names_the_command(numpy: bool, tmp_path: Path) -> None:
-    package = tmp_path / "python" / "mudd_core"
+def error_of(folder: Path, name: str, *modules: str, numpy: bool = True) -> str:
+    """Return the error of `mudd_core.<name>` for a copy of the package in a folder, with these files of modules."""
+    package = folder / "python" / "mudd_core"
     shutil.copytree(
         ROOT / "python" / "mudd_core", package, ignore=shutil.ignore_patterns("*.so", "__pycache__")
     )
+    for module in modules:
+        (package / module).touch()
     installed = Path(inspect.getfile(sys.modules["numpy"])).parents[1]
-    code = "import mudd_core as mc\ntry:\n mc.Model\nexcept ImportError as e:\n print(type(e).__name__, e)"
+    code = f"import mudd_core as mc\ntry:\n mc.{name}\nexcept ImportError as e:\n print(type(e).__name__, e)"
     done = subprocess.run(
         [sys.executable, "-S", "-c", code],
         env={
             **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
-            "PYTHONPATH": os.pathsep.join([str(tmp_path / "python"), *([str(installed)] if numpy else [])]),
+            "PYTHONPATH": os.pathsep.join([str(folder / "python"), *([str(installed)] if numpy else [])]),
         },
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.stdout.startswith("NotBuiltError mudd_core's C++ core is not built; type ./run setup in "), (
-        done.stderr
-    )
+    assert done.stdout, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("numpy", [True, False])
+def test_an_unbuilt_checkout_names_the_command(numpy: bool, tmp_path: Path) -> None:
+    said = error_of(tmp_path, "Model", numpy=numpy)
+    assert said.startswith("NotBuiltError mudd_core's C++ core is not built; type ./run setup in ")
+
+
+@pytest.mark.parametrize("name", ["Model", "isa"])
+def test_modules_of_another_machine_are_named(name: str, tmp_path: Path) -> None:
+    said = error_of(tmp_path, name, "_core.cpython-311-riscv64-linux-gnu.so")
+    assert said.startswith("NotBuiltError mudd_core._core: expected a module for cpython-3")
+    assert "got cpython-311-riscv64-linux-gnu; install the wheel for this Python and machine" in said
 
 
 def test_a_python_without_numpy_names_the_command() -> None:
