@@ -1,20 +1,9 @@
-"""Compare the ops on 64-bit ARM with x86-64, bit for bit, in random cases:
+"""Compare the ops on 64-bit ARM, under qemu-user, with x86-64, bit for bit, in random cases:
 
-    .venv/bin/python tests/aarch64.py FOLDER [cases] [case...]
+    ./run wheel --arch=aarch64 && .venv/bin/python tests/aarch64.py [cases] [case...]
 
-These commands create FOLDER, with Debian's packages g++-aarch64-linux-gnu, qemu-user and mmdebstrap, and pip:
-
-    mmdebstrap --variant=extract --architectures=arm64 --include=python3,libpython3.11-dev,libgomp1,libstdc++6 \\
-      bookworm FOLDER/root
-    pip download numpy --no-deps --platform manylinux_2_28_aarch64 --python-version 3.11 --only-binary=:all: -d FOLDER
-    (mkdir FOLDER/site && cd FOLDER/site && python3 -m zipfile -e ../numpy*.whl .)
-    cmake -G Ninja -B FOLDER/build -DCMAKE_TOOLCHAIN_FILE=cpp/cmake/aarch64.cmake -DMUDD_MPI=OFF \\
-      -DMUDD_STATIC_HDF5=FOLDER -DPython_EXECUTABLE=$PWD/.venv/bin/python \\
-      -DPython_INCLUDE_DIR=FOLDER/root/usr/include/python3.11 -DCMAKE_CXX_FLAGS="-idirafter FOLDER/root/usr/include" \\
-      -DPython_NumPy_INCLUDE_DIR=FOLDER/site/numpy/_core/include
-    ninja -C FOLDER/build _core
-
-tests/aarch64_suites.py compares the suites of CTest. ARM runs under qemu, so this shows nothing about speed.
+The first command makes build/wheel/aarch64: a root of Debian's arm64 packages, NumPy, and the modules for ARM.
+tests/aarch64_suites.py compares the suites of CTest. ARM runs under qemu, so this shows nothing about its speed.
 """
 
 from __future__ import annotations
@@ -40,7 +29,7 @@ def package(folder: Path) -> Path:
     shutil.rmtree(place, ignore_errors=True)
     files = shutil.ignore_patterns("*.so", "__pycache__")
     shutil.copytree(ROOT / "python" / "mudd_core", place / "mudd_core", ignore=files)
-    shutil.copy(next((folder / "build").glob("_core.*.so")), place / "mudd_core" / f"_core.{SUFFIX}")
+    shutil.copy(folder / "build" / f"_core.{SUFFIX}", place / "mudd_core")
     return place
 
 
@@ -65,11 +54,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "wheel" / "aarch64")
     parser.add_argument("--level", choices=("neon", "portable"), default="neon", help="of ARM (neon)")
     parser.add_argument("words", nargs="*", help="cases (20), names")
     asked = parser.parse_intermixed_args()
+    if not (asked.folder / "build" / f"_core.{SUFFIX}").exists():
+        parser.error(f"{asked.folder} has no module for ARM; type: ./run wheel --arch=aarch64")
     names = [word for word in asked.words if not word.isdecimal()]
+    if unknown := set(names) - set(CASES):
+        parser.error(
+            f"expected cases as rms_norm, got {', '.join(sorted(unknown))}; cases: {', '.join(CASES)}"
+        )
     count = next((int(word) for word in asked.words if word.isdecimal()), 20)
     return min(1, same_cases(asked.folder, count, names, asked.level))
 

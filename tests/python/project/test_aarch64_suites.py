@@ -62,6 +62,7 @@ def test_ci_compares_ten_suites_that_exist() -> None:
             "expected suites of tests/cpp, as gemm_test, got gemm_tests",
         ),
         ("aarch64_suites.py", ["--quick"], "/nowhere", "missing: g++-aarch64-linux-gnu qemu-user"),
+        ("aarch64.py", ["--folder=/nowhere"], "", "no module for ARM; type: ./run wheel --arch=aarch64"),
         ("soak_aarch64.py", ["--quick"], "/nowhere", "apt-get install g++-aarch64-linux-gnu qemu-user"),
     ],
 )
