@@ -61,7 +61,7 @@ def test_the_fast_cores_are_used(machine: Machine) -> None:
 
 @pytest.mark.parametrize(
     "found",
-    [(1024,) * 4, (1024, 1003, 960), ("",) * 4, (1024, 530, ""), (0, 0), ("many", 1024)],
+    [(1024,) * 4, (1024, 1024, 870, 870), ("",) * 4, (1024, 530, ""), (0, 0), ("many", 1024)],
     ids=str,
 )
 def test_other_machines_use_all_cores(found: tuple[int | str, ...], machine: Machine) -> None:

@@ -15,8 +15,8 @@ from mudd_core.base.surroundings import launcher_number
 
 CPUS = Path("/sys/devices/system/cpu")
 # The kernel's capacity of a core is its speed at its highest frequency, 1024 for the fastest of the machine. Clusters
-# of one kind of core may have different frequencies.
-_ONE_KIND = 7 / 8
+# of one kind of core may have different frequencies (3.4 and 4.0 GHz in one CPU); slow kinds have about half the speed.
+_ONE_KIND = 3 / 4
 _BINDINGS = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY")  # set by users who bind threads themselves
 
 
