@@ -32,7 +32,7 @@ _SOURCE = (
     f"{TEMPLATES}/*.jinja",
 )  # the files that determine the model and its text
 _OF_SETTINGS = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}
-_TOKENIZER = (
+CARRIED = (
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
@@ -180,4 +180,4 @@ def imported_tokenizer(run: RunFolder) -> dict[str, bytes]:
 def _tokenizer_files(folder: Path) -> list[str]:
     """Return the relative paths of the tokenizer files in a folder, with the chat templates in its subfolder."""
     more = [f"{TEMPLATES}/{file.name}" for file in sorted(folder.glob(f"{TEMPLATES}/*.jinja"))]
-    return [name for name in (*_TOKENIZER, *more) if (folder / name).is_file()]
+    return [name for name in (*CARRIED, *more) if (folder / name).is_file()]

@@ -11,15 +11,40 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mudd_core.base.errors import UserError
-from mudd_core.base.regular_files import open_regular, read_bytes
+from mudd_core.base.regular_files import open_binary, open_regular
+from mudd_core.interop.imported import CARRIED
 from mudd_core.provenance.statement import NAME, Statement
 
 _CARD = "README.md"
 _MOST_CARD = 1 << 20
 _MOST_SEEN = 20_000  # files of a folder
 _QUOTE = re.compile(rb"`" + re.escape(NAME.encode()) + rb"` \(SHA-256 ([0-9a-f]{64})\)")
-# Files that a program may load as weights or run as code, which the statement must name.
-_LOADED = (".safetensors", ".gguf", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".npz", ".py", ".so")
+# Files that a program may load as weights, code, tokenizer, template or settings, which the statement must name.
+_LOADED = (
+    *(
+        ".safetensors",
+        ".gguf",
+        ".bin",
+        ".pt",
+        ".pth",
+        ".ckpt",
+        ".h5",
+        ".msgpack",
+        ".npz",
+        ".npy",
+        ".onnx",
+        ".pkl",
+    ),
+    *(".pickle", ".py", ".pyc", ".so", ".jinja", ".index.json", "modelfile"),
+)
+_SETTINGS = {
+    *CARRIED,
+    "config.json",
+    "adapter_config.json",
+    "vocab.txt",
+    "preprocessor_config.json",
+    "spiece.model",
+}
 
 
 @dataclass
@@ -58,7 +83,9 @@ def check_files(statement: Statement, found: Findings) -> None:
     found.differs += wrong
     others = [text for name, sha256 in statement.files.items() if (text := _difference(folder, name, sha256))]
     found.differs += others
-    found.differs += [f"{name}: the statement does not name this file" for name in _strangers(statement)]
+    found.differs += [
+        f"{name}: the statement does not name this file" for name in _strangers(statement, found)
+    ]
     _check_card(statement, found)
     if not wrong and not others:
         count = f"{len(statement.files)} other files" if len(statement.files) != 1 else "1 other file"
@@ -93,35 +120,52 @@ def _hash_inside(folder: Path, name: str) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _strangers(statement: Statement) -> Iterator[str]:
-    """Yield weight files and code in the folder that the statement does not name."""
+def _strangers(statement: Statement, found: Findings) -> Iterator[str]:
+    """Yield files of _LOADED and _SETTINGS in the folder that the statement does not name."""
     folder, known = statement.place.parent, {*statement.subject, *statement.files}
     if statement.place.name != NAME:  # of a GGUF file, whose folder has other files
         return
-    seen = 0
-    for place, folders, files in os.walk(folder):
-        folders[:] = sorted(one for one in folders if not one.startswith("."))
-        for name in sorted(files):
+    seen, waiting = 0, [""]
+    while waiting:  # os.walk recurses, so a deep folder would end it
+        inside = waiting.pop()
+        try:
+            with os.scandir(folder / inside) as listed:
+                entries = sorted(listed, key=lambda one: one.name)
+        except OSError as error:
+            found.unshown.append(f"the files in {_printable(inside)[:60]} ({error.strerror})")
+            continue
+        folders = []
+        for entry in entries:
+            path = f"{inside}{entry.name}"
+            if entry.is_dir(follow_symlinks=False):
+                folders += [] if entry.name.startswith(".") else [f"{path}/"]
+                continue
             seen += 1
             if seen > _MOST_SEEN:
-                raise UserError(f"[verify] {folder}: expected at most {_MOST_SEEN:,} files, got more")
-            path = (Path(place) / name).relative_to(folder).as_posix()
-            if path not in known and name.lower().endswith(_LOADED):
+                raise UserError(
+                    f"[verify] {folder}: expected at most {_MOST_SEEN:,} files, got more; move the ones away that "
+                    "`export` did not write"
+                )
+            is_loaded = entry.name.lower().endswith(_LOADED) or entry.name in _SETTINGS
+            if path not in known and is_loaded:
                 yield _printable(path)
+        waiting += reversed(folders)
 
 
 def _check_card(statement: Statement, found: Findings) -> None:
     """Compare the SHA-256 that the model card quotes with the statement's."""
     card = statement.place.parent / _CARD
-    if statement.place.name != NAME or not card.is_file():
+    if statement.place.name != NAME or not os.path.lexists(card):
         return
     try:
-        text = read_bytes(card, links=False)[:_MOST_CARD]
-    except OSError:
+        with open_binary(card, links=False) as file:
+            text = file.read(_MOST_CARD)
+    except OSError as error:
+        found.unshown.append(f"that {_CARD} means this statement ({error.strerror})")
         return
     quoted = _QUOTE.search(text)
     if quoted is None:
-        found.unshown.append("that the model card means this statement, because it quotes none")
+        found.unshown.append(f"that {_CARD} means this statement, because it quotes none")
     elif quoted[1].decode() != statement.sha256:
         found.differs.append(
             f"{NAME}: {_CARD} quotes a statement of SHA-256 {quoted[1].decode()[:16]}..., this one has "

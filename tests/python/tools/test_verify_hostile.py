@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from mudd_core.base.errors import UserError
 from mudd_core.cli import main
+from mudd_core.provenance import check
 from mudd_core.provenance.check import Findings, check_files
 from mudd_core.provenance.statement import MAX_BYTES, NAME, read_statement, statement_bytes
 from provenance_cases import section_hash, verified
@@ -84,6 +86,45 @@ def test_links_and_pipes_are_not_followed(
     assert code == 1 and f"differs: {name}: expected a " in out
 
 
+def test_deep_and_large_folders_are_bounded(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    for _ in range(1010):  # deeper than Python's limit of calls
+        os.mkdir("a")
+        os.chdir("a")
+    Path("x.py").write_text("")
+    monkeypatch.chdir(folder)
+    code, out, _ = verified(capsys, folder)
+    assert code == 1 and "x.py: the statement does not name" not in out and "differs: a/a/a" in out
+    subprocess.run(["rm", "-rf", "a"], check=True)  # shutil.rmtree recurses
+    monkeypatch.setattr(check, "_MOST_SEEN", 20)
+    for number in range(21):
+        (folder / f"{number}.txt").touch()
+    code, _, err = verified(capsys, folder)
+    assert code == 2 and "expected at most 20 files, got more; move the ones away" in err
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder", "sparse", "plain"])
+def test_a_card_that_cannot_be_read_is_named(
+    folder: Path, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    card, reason = folder / "README.md", "(expected a "
+    if kind == "link":
+        card.symlink_to(folder / "config.json")
+    elif kind == "pipe":
+        os.mkfifo(card)
+    elif kind == "folder":
+        card.mkdir()
+    else:
+        card.write_text("# a model\n")
+        reason = "because it quotes none"
+    if kind == "sparse":
+        os.truncate(card, 1 << 40)  # more than the memory
+    code, out, _ = verified(capsys, folder)
+    assert code == 0 and "that README.md means this statement" in out and reason in out, out
+
+
 def test_a_statement_that_is_a_link_or_missing_or_large(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -151,7 +192,6 @@ def test_wrong_arguments_are_refused(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "empty").mkdir()
-    (folder / "tokenizer.model").write_bytes(b"x")
     for words, text in (
         (["verify"], "EXPORT is missing; type: "),
         (["verify", "nowhere"], "which does not exist"),
