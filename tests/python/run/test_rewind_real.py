@@ -47,7 +47,7 @@ def test_a_bad_moment_is_taken_back_with_the_packed_weights(
 
 def test_a_rate_that_spoils_the_first_update_saves_nothing(tmp_path: Path, tiny_text: Path) -> None:
     with trainer_of(tmp_path, tiny_text, "optim.lr=3e38") as trainer:
-        with pytest.raises(DivergedError, match="update 1 wrote weights or moments that are not finite"):
+        with pytest.raises(DivergedError, match=r"not finite: \S+ at element [\d,]+ of '"):
             trainer.fit()
         with pytest.raises(DivergedError):
             trainer.save()

@@ -1,4 +1,4 @@
-"""The check before a save: weights and moments are finite."""
+"""The check of weights and moments: before a save, and after an update that spoilt them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,15 @@ from mudd_core.checkpoint import StatePart, dtypes
 
 def require_finite(parts: Sequence[StatePart]) -> None:
     """Raise DivergedError with the name, index and value of the first element that is not finite."""
+    if found := first_not_finite(parts):
+        raise DivergedError(
+            f"[save] expected finite weights and moments, got {found}; nothing was saved. Set the weight again, or "
+            "create a new Trainer, which resumes from the last checkpoint"
+        )
+
+
+def first_not_finite(parts: Sequence[StatePart]) -> str:
+    """Return value, index and name of the first element that is not finite, for a message; empty if there is none."""
     for part in parts:
         if part.array.dtype.kind in "iu":  # counts, and the bits of bf16 moments, which each update checks
             continue
@@ -22,8 +31,6 @@ def require_finite(parts: Sequence[StatePart]) -> None:
                 continue
         bad = np.flatnonzero(~np.isfinite(values))
         if bad.size:
-            raise DivergedError(
-                f"[save] '{part.name}': expected finite numbers, got {values[bad[0]]} at element "
-                f"{part.begin + int(bad[0]):,} ({bad.size:,} in all); nothing was saved. Set the "
-                "weight again, or create a new Trainer, which resumes from the last checkpoint"
-            )
+            element = part.begin + int(bad[0])
+            return f"{values[bad[0]]} at element {element:,} of '{part.name}' ({bad.size:,} in all)"
+    return ""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from mudd_core.base.errors import DivergedError
 from mudd_core.config import TrainConfig
 from mudd_core.engine.batch_part import BATCH_SUM
+from mudd_core.run.loop.finite_state import first_not_finite
 from mudd_core.run.loop.state import RunState
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.records.engine import LoopEngine, StepReport
@@ -47,10 +48,16 @@ class Recovery:
             self._finish_save()
         obstacle = self._obstacle(own_batch) if ends else ""
         where = ""
-        if not report.finite and (obstacle or train.debug_nonfinite):
-            where = self._first_nonfinite(step)
+        if obstacle or train.debug_nonfinite:
+            where = (
+                self._spoilt_weight()
+                if report.spoilt
+                else ""
+                if report.finite
+                else self._first_nonfinite(step)
+            )
         if report.spoilt:
-            self._journal.said(f"step {step + 1}: {reason}")
+            self._journal.said(f"step {step + 1}: {reason}{f': {where}' if train.debug_nonfinite else ''}")
         else:
             self._journal.skipped(step + 1, reason, where if train.debug_nonfinite else "")
         if obstacle:
@@ -68,6 +75,13 @@ class Recovery:
         ]
         return bad[0] if bad and self._ranks.world > 1 else own
 
+    def _spoilt_weight(self) -> str:
+        """Return the first element of weights and moments that is not finite, with several ranks also its rank."""
+        parts = self._engine.state_parts(writable=False)
+        found = self._ranks.gathered(first_not_finite(parts))
+        bad = [f"{where} on rank {rank}" for rank, where in enumerate(found) if where]
+        return bad[0] if bad and self._ranks.world > 1 else found[0]
+
     def _obstacle(self, own_batch: bool) -> str:
         """Return the reason why the run cannot go back; empty if it can."""
         if self._store is None:
@@ -84,7 +98,7 @@ class Recovery:
 
     def _last_words(self, step: int, report: StepReport, reason: str, where: str, obstacle: str) -> str:
         if report.spoilt:
-            what = f"update {step + 1} wrote weights or moments that are not finite"
+            what = f"update {step + 1} wrote weights or moments that are not finite: {where}"
         elif report.spike:
             what = (
                 f"{self._guard.skips_in_row} updates skipped in a row, the last at step {step + 1} ({reason})"
