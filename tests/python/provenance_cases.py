@@ -22,6 +22,24 @@ WORDS = (
 )
 
 
+@pytest.fixture(scope="module")
+def run(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
+    """Return a finished run of six steps."""
+    return TinyRun(tmp_path_factory.mktemp("verify") / "run", tiny_text, WORDS).trained()
+
+
+@pytest.fixture(scope="module")
+def folder(run: TinyRun) -> Path:
+    """Return its exported folder."""
+    return exported(run, run.workdir.parent / "exported")
+
+
+@pytest.fixture
+def copy(folder: Path, tmp_path: Path) -> Path:
+    """Return a copy of this folder, which a test may change."""
+    return copied(folder, tmp_path / "copy")
+
+
 def exported(run: TinyRun, to: Path, *words: str) -> Path:
     """Export a run quietly, and return the folder."""
     assert main(["export", str(run.workdir), f"--to={to}", *words]) == 0

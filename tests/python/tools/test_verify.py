@@ -15,25 +15,13 @@ from in_toto_attestation.v1 import statement_pb2
 from in_toto_attestation.v1.statement import Statement
 
 import mudd_core as mc
+import provenance_cases
 from mudd_core.cli import main
 from mudd_core.provenance import statement as statements
 from provenance_cases import WORDS, copied, edit, exported, section_hash, verified
 from tiny_run import TinyRun
 
-
-@pytest.fixture(scope="module")
-def run(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
-    return TinyRun(tmp_path_factory.mktemp("verify") / "run", tiny_text, WORDS).trained()
-
-
-@pytest.fixture(scope="module")
-def folder(run: TinyRun) -> Path:
-    return exported(run, run.workdir.parent / "exported")
-
-
-@pytest.fixture
-def copy(folder: Path, tmp_path: Path) -> Path:
-    return copied(folder, tmp_path / "copy")
+run, folder, copy = provenance_cases.run, provenance_cases.folder, provenance_cases.copy
 
 
 def content(folder: Path) -> dict[str, Any]:

@@ -15,28 +15,16 @@ from typing import Any
 import pytest
 
 import mudd_core as mc
+import provenance_cases
 from mudd_core import _core
 from own_cases import plus_file
 from places import ROOT
 from provenance_cases import WORDS, copied, edit, exported, verified
 from tiny_run import TinyRun
 
+run, folder, copy = provenance_cases.run, provenance_cases.folder, provenance_cases.copy
+
 Capsys = pytest.CaptureFixture[str]
-
-
-@pytest.fixture(scope="module")
-def run(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
-    return TinyRun(tmp_path_factory.mktemp("derive") / "run", tiny_text, WORDS).trained()
-
-
-@pytest.fixture(scope="module")
-def folder(run: TinyRun) -> Path:
-    return exported(run, run.workdir.parent / "exported")
-
-
-@pytest.fixture
-def copy(folder: Path, tmp_path: Path) -> Path:
-    return copied(folder, tmp_path / "copy")
 
 
 @pytest.fixture
