@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from mudd_core.config.data import DocumentRule
+from mudd_core.data.documents.origins import Place
 from mudd_core.data.documents.source import TextFiles, Texts
-from mudd_core.data.origins import Place
 from mudd_core.data.sources.boundaries import cut_text
 from mudd_core.data.sources.corpus import is_held_out
 

@@ -25,9 +25,9 @@ from mudd_core.data.cache.file import SPLITS
 from mudd_core.data.cache.folder import as_it_is, saved_cache
 from mudd_core.data.cache.token_cache import TokenCache, is_unsealed, way_out
 from mudd_core.data.documents.cache_request import CacheRequest
+from mudd_core.data.documents.origins import Place
 from mudd_core.data.documents.places import MOST_READ
 from mudd_core.data.documents.source import CacheForm, DocumentSource, grouped
-from mudd_core.data.origins import Place
 from mudd_core.data.progress import end_on_request
 from mudd_core.data.rows import Preparation
 from mudd_core.data.sources.access import LOCAL, Access, local_root, require_local

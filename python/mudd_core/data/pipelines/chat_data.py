@@ -15,7 +15,7 @@ from mudd_core.data.chat.kept import Kept
 from mudd_core.data.chat.kept_template import kept_template
 from mudd_core.data.chat.masks import marked
 from mudd_core.data.chat.turn_end import turn_end
-from mudd_core.data.origins import Place
+from mudd_core.data.documents.origins import Place
 from mudd_core.data.pipelines.chat_rows import ChatRows, Chosen, chosen
 from mudd_core.data.pipelines.pair_rows import PairRows, chosen_pairs
 from mudd_core.data.rows import RowShape

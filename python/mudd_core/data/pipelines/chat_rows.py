@@ -17,8 +17,8 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.types import Int32, Int64
 from mudd_core.data.chat.kept import IDS, Kept
 from mudd_core.data.chat.masks import Example
+from mudd_core.data.documents.origins import FindPlaces, Origin, with_places
 from mudd_core.data.formats.bounded import BoundedFile
-from mudd_core.data.origins import FindPlaces, Origin, with_places
 from mudd_core.data.rows import RowShape
 from mudd_core.data.sources.corpus import Split
 

@@ -11,7 +11,7 @@ import numpy as np
 from mudd_core.base.errors import FormatError
 from mudd_core.base.types import Int32
 from mudd_core.data.cache.token_cache import TokenCache, way_out
-from mudd_core.data.origins import CachedDocuments, FindPlaces, Origin, with_places
+from mudd_core.data.documents.origins import CachedDocuments, FindPlaces, Origin, with_places
 from mudd_core.data.rows import Cursor, RowShape, filled
 from mudd_core.data.sources.corpus import Split
 from mudd_core.data.streaming.rows import made

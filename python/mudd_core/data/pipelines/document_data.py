@@ -19,9 +19,9 @@ from mudd_core.config.pipelines import PIPELINES, spec_of
 from mudd_core.data.cache.folder import saved_cache
 from mudd_core.data.cache.token_cache import TokenCache, fingerprint_of, way_out
 from mudd_core.data.documents.cache_request import CacheRequest
+from mudd_core.data.documents.origins import Place
 from mudd_core.data.documents.places import places_in
 from mudd_core.data.documents.source import DocumentSource, Frame, document_source, dropped_of
-from mudd_core.data.origins import Place
 from mudd_core.data.rows import Preparation, Rows, RowShape
 from mudd_core.data.sources.access import Access, local_root, require_local
 from mudd_core.data.sources.corpus import Split

@@ -21,11 +21,11 @@ from mudd_core.base.types import Int32, JsonObject
 from mudd_core.config import Config, DataConfig
 from mudd_core.config.pipelines import PROTOCOLS
 from mudd_core.config.schema import protocol_of, validation_batch
+from mudd_core.data.documents.origins import FindPlaces, Origin, Place, with_places
 from mudd_core.data.formats import only
 from mudd_core.data.formats.bounded import BoundedFile
 from mudd_core.data.formats.format import BadRecords, Format, Record, dropped_note, ids_of, require_ids
 from mudd_core.data.formats.npy import header_of
-from mudd_core.data.origins import FindPlaces, Origin, Place, with_places
 from mudd_core.data.pipelines.ids_data import (
     IdData,
     fingerprint_of,

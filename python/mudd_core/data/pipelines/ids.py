@@ -17,10 +17,10 @@ import numpy as np
 from mudd_core.base.errors import UserError
 from mudd_core.base.types import Int32, Int64, JsonObject
 from mudd_core.config import Config
+from mudd_core.data.documents.origins import Origin, Place
 from mudd_core.data.formats.bounded import BoundedFile
 from mudd_core.data.formats.format import require_ids
 from mudd_core.data.formats.tokens import TokenPlace, place_of
-from mudd_core.data.origins import Origin, Place
 from mudd_core.data.pipelines.ids_data import IdData, fingerprint_of, vocabulary_of
 from mudd_core.data.pipelines.joined_ids import joined
 from mudd_core.data.rows import Pipeline, Preparation, RowShape

@@ -16,8 +16,8 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.types import Int32, Int64, Json
 from mudd_core.config import Config
 from mudd_core.data.cache.folder import require_name
+from mudd_core.data.documents.origins import Origin, origins_of
 from mudd_core.data.documents.source import file_digest
-from mudd_core.data.origins import Origin, origins_of
 from mudd_core.data.rows import Rows, RowShape
 from mudd_core.data.tokenizers.tokenizer import Tokenizer
 

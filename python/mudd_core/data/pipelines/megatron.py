@@ -18,10 +18,10 @@ from mudd_core.base.storage import is_url
 from mudd_core.base.types import Int64, JsonObject
 from mudd_core.base.units import bytes_text
 from mudd_core.config import Config
+from mudd_core.data.documents.origins import Origin, Place
 from mudd_core.data.formats.bounded import BoundedFile
 from mudd_core.data.formats.format import require_ids
 from mudd_core.data.formats.megatron import Index, pair_of, read_index
-from mudd_core.data.origins import Origin, Place
 from mudd_core.data.pipelines import megatron_maps as maps
 from mudd_core.data.pipelines.ids_data import (
     IdData,

@@ -15,8 +15,8 @@ from mudd_core import _core
 from mudd_core.base.types import Array, Float64, Int32, Int64
 from mudd_core.data.chat.kept import IDS, Kept
 from mudd_core.data.chat.masks import Example
+from mudd_core.data.documents.origins import FindPlaces, Origin, with_places
 from mudd_core.data.formats.bounded import BoundedFile
-from mudd_core.data.origins import FindPlaces, Origin, with_places
 from mudd_core.data.pipelines.chat_rows import (
     PARTS,
     Chosen,

@@ -26,10 +26,10 @@ from mudd_core.base.types import Int64, JsonObject
 from mudd_core.config import Config
 from mudd_core.config.pipelines import WHOLE_BATCHES
 from mudd_core.config.schema import protocol_of, validation_batch
+from mudd_core.data.documents.origins import Origin, Place
 from mudd_core.data.formats.bounded import BoundedFile
 from mudd_core.data.formats.format import BadRecords, dropped_note, ids_of, require_ids
 from mudd_core.data.formats.tfrecord import feature_of, offsets, payload_at
-from mudd_core.data.origins import Origin, Place
 from mudd_core.data.pipelines.ids_data import IdData, IdRows, fingerprint_of, require_batch, vocabulary_of
 from mudd_core.data.pipelines.pile_order import Groups
 from mudd_core.data.rows import Pipeline, Preparation, RowShape

@@ -16,9 +16,9 @@ import numpy as np
 from mudd_core import _core
 from mudd_core.base.errors import UserError
 from mudd_core.base.types import Array, Int32
-from mudd_core.data import origins
 from mudd_core.data.batcher import Batcher
 from mudd_core.data.cache.teacher_file import Facts, Key, TeacherFile
+from mudd_core.data.documents import origins
 from mudd_core.data.pipelines.chat_data import ChatData
 from mudd_core.data.pipelines.text import TextData
 from mudd_core.data.rows import TEACHER_PARTS, Prepared, Rows, RowShape

@@ -13,10 +13,10 @@ from mudd_core.config import Config
 from mudd_core.config.data import DataConfig
 from mudd_core.data.batcher import Batcher
 from mudd_core.data.cache.folder import saved_cache
+from mudd_core.data.documents.origins import Place
 from mudd_core.data.documents.plain_text import files_of, text_cache
 from mudd_core.data.documents.round_trip import loss_note
 from mudd_core.data.documents.source import Frame
-from mudd_core.data.origins import Place
 from mudd_core.data.pipelines.document_data import DocumentData, documents_of
 from mudd_core.data.rows import Pipeline, Preparation, RowShape
 from mudd_core.data.sources.access import Access, local_root

@@ -15,7 +15,7 @@ import numpy as np
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.types import Int32
-from mudd_core.data import origins
+from mudd_core.data.documents import origins
 from mudd_core.data.rows import Cursor
 from mudd_core.data.streaming.in_order import InOrder
 from mudd_core.data.streaming.processes import Processes

@@ -10,7 +10,7 @@ from functools import partial
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.types import Int32
-from mudd_core.data.origins import Origin
+from mudd_core.data.documents.origins import Origin
 from mudd_core.data.rows import Cursor
 from mudd_core.data.streaming.in_order import Document, InOrder
 from mudd_core.data.streaming.processes import Processes

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mudd_core.data.documents.origins import Place
 from mudd_core.data.messages import Head
-from mudd_core.data.origins import Place
 from mudd_core.data.streaming.processes import Processes
 from mudd_core.data.streaming.recipe import Int32
 

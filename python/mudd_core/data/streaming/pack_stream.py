@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 
 from mudd_core.base.types import Int32
-from mudd_core.data.origins import Origin
+from mudd_core.data.documents.origins import Origin
 from mudd_core.data.rows import Cursor
 from mudd_core.data.streaming.processes import Processes
 from mudd_core.data.streaming.records import Records

@@ -11,11 +11,11 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from mudd_core.data.documents.origins import Place
 from mudd_core.data.documents.places import places_of_file
 from mudd_core.data.documents.source import Frame, TextFiles, framed
 from mudd_core.data.formats.format import BadRecords
 from mudd_core.data.messages import Head, Message
-from mudd_core.data.origins import Place
 from mudd_core.data.sources.corpus import is_held_out
 from mudd_core.data.tokenizers.source import TokenizerSource, stored_tokenizer
 from mudd_core.data.tokenizers.tokenizer import Ids, Tokenizer

@@ -12,7 +12,7 @@ import numpy as np
 from mudd_core.base.errors import DataEndError, StopRequestedError
 from mudd_core.base.types import Int32, Json
 from mudd_core.config.pipelines import spec_of
-from mudd_core.data.origins import Origin
+from mudd_core.data.documents.origins import Origin
 from mudd_core.data.rows import Cursor, CursorMembers, RowShape
 from mudd_core.data.sources.corpus import Progress
 

@@ -12,7 +12,7 @@ import numpy as np
 from mudd_core.base.types import Array
 from mudd_core.config import Config
 from mudd_core.config.mix_sources import source_names
-from mudd_core.data.origins import Origin, Place, origins_of
+from mudd_core.data.documents.origins import Origin, Place, origins_of
 
 if TYPE_CHECKING:
     from mudd_core.data.pipelines import Rows

@@ -8,7 +8,7 @@ import numpy as np
 
 from mudd_core import _core
 from mudd_core.base.types import Array, Int32, Json
-from mudd_core.data.origins import Origin, origins_of
+from mudd_core.data.documents.origins import Origin, origins_of
 from mudd_core.data.pipelines.ids_data import FirstBatch
 from mudd_core.data.pipelines.mixture.ends import Sized
 from mudd_core.data.rows import Cursor, Cursored, Repeated, Rows
