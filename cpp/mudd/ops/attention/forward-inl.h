@@ -1,16 +1,18 @@
 // The forward pass, for a unit of matmul-inl.h.
 #pragma once
 
+#include <cmath>
+
 #include "mudd/ops/attention/dropout-inl.h"
 
 namespace mudd::MUDD_ISA {
 namespace {
 
 // Return the factor of the summed values of a row, and the statistic that backward needs: for softmax the
-// log-sum, for others this factor.
+// log-sum, for others this factor. A NaN stays one: log() would return a number that depends on its sign.
 inline float row_factor(const AttentionSlice& s, float sum, float log_sum, float* kept) {
   if (s.activation == Scores::softmax) {
-    *kept = sum == 0.0f ? kEmptyRow : log_sum;
+    *kept = sum == 0.0f ? kEmptyRow : std::isnan(sum) ? sum : log_sum;
     return sum == 0.0f ? 0.0f : 1.0f / sum;
   }
   const float divisor = has_row_sum(s.activation) ? s.eps + sum : s.divisor;
