@@ -78,6 +78,12 @@ def split_name(value: str) -> tuple[str, str] | None:
     return (file, name) if file.endswith(".py") else None
 
 
+def plain_name(value: str) -> str:
+    """Return NAME of FILE.py:NAME, and any other value as it is. Two machines have a file in different folders."""
+    found = split_name(value)
+    return value if found is None else found[1]
+
+
 def run_own(key: str, value: str, text: bytes | None = None) -> OwnFile:
     """Run the file of FILE.py:NAME, unless these bytes have been run under this name already.
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from mudd_core import __version__, _core
 from mudd_core.base.types import Array
+from mudd_core.config.own_files import plain_name
 from mudd_core.config.saved import config_hash
 from mudd_core.fingerprint.lines import STAGES, Header, Key, Line
 from mudd_core.fingerprint.parsed import line_of
@@ -43,7 +44,7 @@ class Recording:
         """Return the record of update `step` (from 1) of this engine."""
         header = Header(
             step=step,
-            family=engine.config.model.family,
+            family=plain_name(engine.config.model.family),
             config_hash=config_hash(engine.config),
             data_hash=data_hash,
             isa=_core.isa(),

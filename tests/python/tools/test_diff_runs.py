@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from diff_cases import WORDS, diff_json, trained
-from launched import arguments_of, launched
+from diff_cases import WORDS, diff, diff_json, trained
+from launched import arguments_of, called, launched
 from places import ROOT
 from tiny_run import TinyRun
 
@@ -101,6 +101,29 @@ def test_two_files_of_user_code_are_replayed(folder: Path, tiny_text: Path, tmp_
     done = launched(folder, "diff", "runs/one_file", "runs/other_file")
     assert done.returncode == 1, done.stdout + done.stderr
     assert "in step 1, " in done.stdout and "(update): weight of embed" in " ".join(done.stdout.split())
+
+
+def test_one_model_function_in_two_folders_is_compared(folder: Path, tiny_text: Path, tmp_path: Path) -> None:
+    text = (ROOT / "examples" / "parallel.py").read_text()
+    short = (
+        "train.steps=2",
+        "train.save_every=2",
+        "train.eval_every=2",
+        "train.log_every=1",
+        "eval.max_batches=1",
+    )
+    for name in ("model_a", "model_b", "model_c"):
+        (tmp_path / name).mkdir()
+        file = tmp_path / name / "parallel.py"
+        file.write_text(text if name != "model_c" else text.replace('"gelu_tanh"', '"gelu_erf"'))
+        trained(folder, tiny_text, name, f"model.family={file}:Parallel", *short)
+    assert "model.family *" in diff(folder, "model_a", "model_b", code=0)
+    assert "(forward) in blocks.0.up" in diff(folder, "model_a", "model_c", code=1)
+    for name in ("model_a", "model_b"):
+        done = called(folder, "diff", f"--record=runs/{name}", "--step=1", f"--to={name}.jsonl")
+        assert done.returncode == 0, done.stderr
+        assert str(tmp_path) not in (folder / f"{name}.jsonl").read_text()
+    diff(folder, "model_a.jsonl", "model_b.jsonl", code=0)
 
 
 def test_user_code_of_another_machine_runs_only_with_trust_code(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mudd_core.base.errors import UserError
+from mudd_core.config.own_files import plain_name
 from mudd_core.run.store.run_folder import METRICS
 from mudd_core.tools.compare.compared import ComparedRun, FirstDifference, first_difference
 from mudd_core.tools.diff.settings import Setting, settings_that_differ
@@ -48,7 +49,7 @@ class Evidence:
 
 def evidence(base: ComparedRun, other: ComparedRun) -> Evidence:
     """Compare the files of two runs. Raise UserError for other families, and if the runs have no common step."""
-    families = [run.records.config.model.family for run in (base, other)]
+    families = [plain_name(run.records.config.model.family) for run in (base, other)]
     if families[0] != families[1]:
         raise UserError(
             f"[diff] B: expected a run of the family {families[0]} as A, got {families[1]}; their nodes have nothing "

@@ -6,9 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from mudd_core.base.types import Json, JsonObject
+from mudd_core.config.own_files import plain_name
 from mudd_core.run.build.base import BASE_FACT
 from mudd_core.run.records.events import EventName
 from mudd_core.run.records.facts import BF16_UNIT, FP32_ORDER, SINCE, WIRE_HOSTS, data_fingerprint
+from mudd_core.run.store.own_code import MEMBER as OWN_FILES
 from mudd_core.tools.compare.compared import ComparedRun
 from mudd_core.tools.compare.settings import UNKNOWN, config_rows, data_rows, machine_rows, program_rows
 
@@ -62,7 +64,8 @@ def _of_config(runs: Sequence[ComparedRun]) -> Iterator[Setting]:
         *(("start.load_parameters_path",) if _same_base(runs) else ()),
     ]
     for name, one, two in fixed:
-        yield Setting("seed" if name.endswith(".seed") else "config", name, one, two, name in paths)
+        kind = "seed" if name.endswith(".seed") else "config"
+        yield Setting(kind, name, one, two, name in paths or _same_code(runs, name, one, two))
     for name, one, two in free:
         yield Setting("config", name, one, two, True)
 
@@ -70,6 +73,16 @@ def _of_config(runs: Sequence[ComparedRun]) -> Iterator[Setting]:
 def _same_data(runs: Sequence[ComparedRun]) -> bool:
     one, two = (data_fingerprint(run.records.facts) for run in runs)
     return bool(one) and one == two
+
+
+def _same_code(runs: Sequence[ComparedRun], field: str, one: str, two: str) -> bool:
+    """Return whether both values FILE.py:NAME of a field name the same code, in files with the same content."""
+    if plain_name(one) != plain_name(two):
+        return False
+    own = [run.records.facts.get(OWN_FILES) for run in runs]
+    files = [of_run.get(field) if isinstance(of_run, dict) else None for of_run in own]
+    hashes = [file.get("sha256") if isinstance(file, dict) else None for file in files]
+    return bool(hashes[0]) and hashes[0] == hashes[1]
 
 
 def _same_base(runs: Sequence[ComparedRun]) -> bool:
