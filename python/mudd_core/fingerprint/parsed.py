@@ -17,6 +17,7 @@ _WHOLE, _TEXTS = (
     ("family", "config_hash", "data_hash", "isa", "precision", "package"),
 )
 _REALS = ("loss", "grad_norm")
+SEAL = "sha256"  # of the header: the hash of all further lines
 _REST = ("op", "run", "rank", "begin", "first_row", "rows")
 _LEAST = 6  # members of a line without the object of the rest
 _FORM = re.compile(r"([a-z0-9]+)(?: ([0-9]{1,19}(?:x[0-9]{1,19}){0,15}))?", re.ASCII)
@@ -40,7 +41,7 @@ def header_of(row: Json) -> Header:
     """Return the checked header."""
     if not isinstance(row, dict) or "format" not in row or "step" not in row:
         raise Malformed("the first line is no header")
-    if row["format"] == FORMAT and (unknown := row.keys() - {*_WHOLE, *_TEXTS, *_REALS}):
+    if row["format"] == FORMAT and (unknown := row.keys() - {*_WHOLE, *_TEXTS, *_REALS, SEAL}):
         raise Malformed(f"the header has an unknown field {_shown(min(unknown))}")
     family, configured, data, isa, precision, package = (_text(name, row.get(name, "")) for name in _TEXTS)
     step, world, version = (_whole(name, row.get(name, 1)) for name in _WHOLE)

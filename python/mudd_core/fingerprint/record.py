@@ -5,6 +5,7 @@ It has no weights: people on two machines compare it without sending a model.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.regular_files import open_binary, write_file
 from mudd_core.base.types import Json, JsonObject
 from mudd_core.fingerprint.lines import FORMAT, Header, Key, Line, op_of
-from mudd_core.fingerprint.parsed import Malformed, header_of, line_of, parsed
+from mudd_core.fingerprint.parsed import SEAL, Malformed, header_of, line_of, parsed
 from mudd_core.fingerprint.samples import digits_of
 
 MOST_BYTES, MOST_LINES = 256 << 20, 1_000_000
@@ -35,20 +36,26 @@ class StepRecord:
     def write(self, path: str | Path) -> Path:
         """Write the record to a file, which is complete or not there at all; return its path."""
         target = Path(path)
-        head: Json = {name: _json(value) for name, value in asdict(self.header).items()}
-        rows = [head, *(line_json(line) for line in self.lines)]
-        write_file(target, "".join(json.dumps(row, separators=(",", ":")) + "\n" for row in rows).encode())
+        head: JsonObject = {name: _json(value) for name, value in asdict(self.header).items()}
+        rows = [_row(line_json(line)) for line in self.lines]
+        write_file(target, _row({**head, SEAL: _seal(rows)}) + b"".join(rows))
         return target
 
     @classmethod
     def read(cls, path: str | Path) -> StepRecord:
         """Return the record in a file. Raise UserError for any other file."""
         try:
-            rows = _rows(Path(path))
-            header = header_of(next(rows, {}))
+            texts = _texts(Path(path))
+            head = parsed(next(texts, b"{}"), 1)
+            header = header_of(head)
             if header.format != FORMAT:
                 raise Malformed(f"expected format {FORMAT}, got {header.format}: another version wrote it")
-            lines = tuple(line_of(row) for row in rows)
+            rest = list(texts)
+            lines = tuple(line_of(parsed(row, number)) for number, row in enumerate(rest, 2))
+            if isinstance(head, dict) and head.get(SEAL) != _seal(rest):
+                raise Malformed(
+                    "its lines have another SHA-256 than its header says: the file is cut or was changed"
+                )
         except OSError as error:
             raise UserError(f"[diff] {path}: {error.strerror or error}") from None
         except Malformed as error:
@@ -91,11 +98,20 @@ def _json(value: Json) -> Json:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _rows(path: Path) -> Iterator[Json]:
+def _row(value: Json) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode() + b"\n"
+
+
+def _seal(rows: list[bytes]) -> str:
+    """Return the SHA-256 of the lines, so that a file that was cut or changed is refused."""
+    return hashlib.sha256(b"".join(rows)).hexdigest()
+
+
+def _texts(path: Path) -> Iterator[bytes]:
     with open_binary(path) as file:
         size = 0
         for number, row in enumerate(iter(lambda: file.readline(MOST_BYTES + 1), b"")):
             size += len(row)
             if size > MOST_BYTES or number > MOST_LINES:
                 raise Malformed(f"expected at most {MOST_BYTES} bytes and {MOST_LINES} lines")
-            yield parsed(row, number + 1)
+            yield row

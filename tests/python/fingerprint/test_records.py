@@ -156,3 +156,12 @@ def test_mutated_records_are_read_or_refused(some: StepRecord, memory_path: Path
         except UserError:
             refused += 1
     assert 1500 < refused < 3000
+
+
+def test_a_record_without_some_lines_is_refused(some: StepRecord, tmp_path: Path) -> None:
+    file = some.write(tmp_path / "a.jsonl")
+    rows = file.read_bytes().splitlines(keepends=True)
+    for kept in (rows[:10], rows[:50] + rows[51:], rows[:1]):
+        file.write_bytes(b"".join(kept))
+        with pytest.raises(UserError, match="the file is cut or was changed"):
+            StepRecord.read(file)

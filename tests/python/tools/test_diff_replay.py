@@ -238,5 +238,5 @@ def test_wrong_records_end_with_code_2(records: Path, words: tuple[str, ...], te
     folder = records
     first, *rest = (folder / "base.jsonl").read_text().splitlines()
     (folder / "later.jsonl").write_text("\n".join([json.dumps({**json.loads(first), "format": 99}), *rest]))
-    (folder / "third.jsonl").write_text("\n".join([json.dumps({**json.loads(first), "step": 3}), *rest]))
+    (folder / "third.jsonl").write_text("\n".join([json.dumps({**json.loads(first), "step": 3}), *rest, ""]))
     assert text in diff(folder, *words, code=2)
