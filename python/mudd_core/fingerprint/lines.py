@@ -89,13 +89,14 @@ class Header:
     """The step that was recorded.
 
     step: the update, from 1. package: the version of mudd_core. isa: the instruction set level. world: ranks. loss,
-    grad_norm: of the step.
+    grad_norm: of the step. code_hash: of the user's files, empty without them.
     """
 
     step: int
     family: str = ""
     config_hash: str = ""
     data_hash: str = ""
+    code_hash: str = ""
     isa: str = ""
     precision: str = "fp32"
     world: int = 1

@@ -14,7 +14,7 @@ _LONGEST, _LARGEST = 4096, 2**62  # characters of a name; whole numbers
 _HEX = re.compile(r"[0-9a-f]+", re.ASCII)
 _WHOLE, _TEXTS = (
     ("step", "world", "format"),
-    ("family", "config_hash", "data_hash", "isa", "precision", "package"),
+    ("family", "config_hash", "data_hash", "code_hash", "isa", "precision", "package"),
 )
 _REALS = ("loss", "grad_norm")
 SEAL = "sha256"  # of the header: the hash of all further lines
@@ -43,10 +43,12 @@ def header_of(row: Json) -> Header:
         raise Malformed("the first line is no header")
     if row["format"] == FORMAT and (unknown := row.keys() - {*_WHOLE, *_TEXTS, *_REALS, SEAL}):
         raise Malformed(f"the header has an unknown field {_shown(min(unknown))}")
-    family, configured, data, isa, precision, package = (_text(name, row.get(name, "")) for name in _TEXTS)
+    family, configured, data, code, isa, precision, package = (
+        _text(name, row.get(name, "")) for name in _TEXTS
+    )
     step, world, version = (_whole(name, row.get(name, 1)) for name in _WHOLE)
     loss, norm = (_real(name, row.get(name, "nan")) for name in _REALS)
-    return Header(step, family, configured, data, isa, precision, world, package, loss, norm, version)
+    return Header(step, family, configured, data, code, isa, precision, world, package, loss, norm, version)
 
 
 def line_of(row: Json) -> Line:

@@ -90,6 +90,7 @@ def test_user_code_that_was_edited_between_two_runs_is_compared_by_records(
         assert launched(folder, *arguments_of(command)).returncode == 0
     done = launched(folder, "diff", "a.jsonl", "b.jsonl")
     assert done.returncode == 1 and "(update): weight of embed" in done.stdout, done.stdout + done.stderr
+    assert "hash of own code" in done.stdout and "settings: 1 differs" in done.stdout, done.stdout
 
 
 def test_two_files_of_user_code_are_replayed(folder: Path, tiny_text: Path, tmp_path: Path) -> None:
@@ -123,7 +124,8 @@ def test_one_model_function_in_two_folders_is_compared(folder: Path, tiny_text: 
         done = called(folder, "diff", f"--record=runs/{name}", "--step=1", f"--to={name}.jsonl")
         assert done.returncode == 0, done.stderr
         assert str(tmp_path) not in (folder / f"{name}.jsonl").read_text()
-    diff(folder, "model_a.jsonl", "model_b.jsonl", code=0)
+    assert "own code" not in diff(folder, "model_a.jsonl", "model_b.jsonl", code=0)
+    assert "hash of own code" in diff(folder, "runs/model_c", "model_a.jsonl", code=1)
 
 
 def test_user_code_of_another_machine_runs_only_with_trust_code(

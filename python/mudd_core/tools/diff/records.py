@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,10 +13,11 @@ import numpy as np
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.surroundings import notes_stream
-from mudd_core.base.types import JsonObject
+from mudd_core.base.types import Json, JsonObject
 from mudd_core.fingerprint import Line, Pair, StepRecord, first_difference
 from mudd_core.fingerprint.ulps import steps_between
 from mudd_core.run.records.facts import data_fingerprint
+from mudd_core.run.store.own_code import MEMBER as OWN_FILES
 from mudd_core.tools.compare import Part, with_head
 from mudd_core.tools.compare.compared import ComparedRun
 from mudd_core.tools.diff.forms import other_forms, other_rows
@@ -28,6 +32,7 @@ _HEADER = {
     "package": "version",
     "config_hash": "hash of the config",
     "data_hash": "token cache",
+    "code_hash": "hash of own code",
     "precision": "precision",
     "isa": "level *",
     "world": "ranks *",
@@ -45,7 +50,17 @@ def record_of(run: ComparedRun, step: int, *, train: bool = False, trust_code: b
         print(f"warning: [diff] {run.typed}: its steps have other bits here: {why}", file=notes_stream())
     with standing(run, step - 1, trust_code=trust_code) as trainer:
         made = made_step(trainer).record
-    return StepRecord(replace(made.header, data_hash=data_fingerprint(run.records.facts)), made.lines)
+    facts = run.records.facts
+    header = replace(made.header, data_hash=data_fingerprint(facts), code_hash=_hash_of_code(facts))
+    return StepRecord(header, made.lines)
+
+
+def _hash_of_code(facts: Mapping[str, Json]) -> str:
+    """Return one hash of the user's files in the facts of a run, by field and content; empty without files."""
+    own = facts.get(OWN_FILES)
+    files = own.items() if isinstance(own, dict) else ()
+    hashes = {key: file.get("sha256") for key, file in files if isinstance(file, dict)}
+    return hashlib.sha256(json.dumps(hashes, sort_keys=True).encode()).hexdigest() if hashes else ""
 
 
 @dataclass(frozen=True)
@@ -92,7 +107,9 @@ def _headers(found: ComparedRecords) -> Part:
         if getattr(found.a.header, name) != getattr(found.b.header, name)
     ]
     if not rows:
-        return Part("settings: equal", (), ["Config, data, version, level, precision and ranks are equal."])
+        return Part(
+            "settings: equal", (), ["Config, data, own code, version, level, precision and ranks are equal."]
+        )
     notes = ["* does not affect the training in fp32"] if any("*" in row[0] for row in rows) else []
     return Part(
         f"settings: {len(rows)} differ{'s' * (len(rows) == 1)}",
