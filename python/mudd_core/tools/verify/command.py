@@ -58,6 +58,8 @@ def main(words: Sequence[str]) -> int:
         found.unshown.append(f"a further comparison: {error}")
     if asked.train and not found.differs:
         _derive(statement, asked, rest, found)
+        found.unshown += ["that this training gives these weights"] if found.differs else []
+        found.unshown.append("that the hashes of its code, its commands and its run id are true")
     else:
         why = ", which --train skips because files differ" if asked.train else " (--train)"
         found.unshown.append(f"that this training gives these weights{why}")

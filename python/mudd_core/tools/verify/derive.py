@@ -22,6 +22,7 @@ from mudd_core.run.store.json_files import facts_of
 from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.tools.export_weights.command import export_run
 from mudd_core.tools.export_weights.folder import OWN
+from mudd_core.tools.verify.derived_data import derived_data
 
 _PLACE = "[verify] --train"
 _LINES = 10  # progress lines of a derivation
@@ -50,7 +51,7 @@ class Derivation:
             )
         wanted = self._losses()
         with Trainer(self.config, run.path) as trainer:
-            if (text := self._other_data(run)) != "":
+            if (text := self._other_data(run)) != "" or (text := derived_data(statement, run, self.config)):
                 found.differs.append(text)
                 return
             if self.statement.text("data", "seal"):
