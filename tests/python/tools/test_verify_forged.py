@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 import provenance_cases
 from mudd_core.base.types import JsonObject
-from provenance_cases import edit, verified
+from provenance_cases import WORDS, copied, edit, exported, verified
 from tiny_run import TinyRun
 
 run, folder, copy = provenance_cases.run, provenance_cases.folder, provenance_cases.copy
@@ -51,3 +52,28 @@ def test_forged_values_that_cannot_be_derived_are_named_as_not_shown(
     edit(copy, change, forged=True)
     code, out, err = verified(capsys, copy, *words)
     assert code == 0 and NOT_SHOWN in out, out + err
+
+
+def test_another_run_is_refused_by_its_id(
+    run: TinyRun, copy: Path, tmp_path: Path, words: list[str], capsys: Capsys
+) -> None:
+    other = copied(run.workdir, tmp_path / "other")
+    facts = json.loads((other / "run.json").read_text())
+    (other / "run.json").write_text(json.dumps({**facts, "run_id": "1" * 32}))
+    code, _, err = verified(capsys, copy, *words, f"--run={other}")
+    assert code == 2 and f"whose id is {facts['run_id']}, got '{other}' with the id {'1' * 32}" in err
+
+
+def test_no_command_names_the_temporary_folder(
+    run: TinyRun, tmp_path: Path, words: list[str], capsys: Capsys
+) -> None:
+    logged = TinyRun(tmp_path / "logged", run.text, (*WORDS, "log.batches=true")).trained()
+    to = exported(logged, tmp_path / "out")
+    edit(to, lambda predicate: predicate["config"]["values"].update({"train.seed": 7}), forged=True)
+    words = [*words, f"--run={logged.workdir}"]
+    code, out, err = verified(capsys, to, *words, f"--workdir={tmp_path / 'kept'}")
+    assert code == 1 and f"--workdir={tmp_path / 'kept' / 'run'}" in out, out + err
+    code, out, err = verified(capsys, to, *words)
+    assert code == 1 and "--workdir=" in out and "mudd-verify-" not in out.split("--workdir=", 1)[1], (
+        out + err
+    )

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
+import shlex
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -22,10 +24,12 @@ import mudd_core
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.paths import local
 from mudd_core.base.show.printable import visible
+from mudd_core.base.surroundings import typed_program
 from mudd_core.config.tool_arguments import ToolArguments
 from mudd_core.provenance.check import Findings, check_files, statement_file
 from mudd_core.provenance.given import check_base, check_data, check_tokenizer, has_data_hash
 from mudd_core.provenance.statement import Statement, read_statement
+from mudd_core.run.store.json_files import facts_of
 from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.tools.sigterm import ended_by_sigterm
 
@@ -89,7 +93,7 @@ def _parser() -> ToolArguments:
     parser.add_argument(
         "--run",
         metavar="RUN",
-        help="with --train: the first run, if you have it; diff compares it on a difference",
+        help="with --train: the first run, if you have it; used only if the derived one differs, by diff",
     )
     parser.add_argument(
         "--workdir",
@@ -105,8 +109,8 @@ def _derive(statement: Statement, asked: argparse.Namespace, rest: Sequence[str]
     from mudd_core.tools.verify.recipe import derived_config, require_same_code
 
     require_same_code(statement)
-    if asked.run is not None and not RunFolder(local(asked.run, "[verify] --run")).is_own_run:
-        raise UserError(f"[verify] --run: expected the folder of a run, got '{asked.run}'")
+    if asked.run is not None:
+        _require_its_run(statement, asked.run)
     with contextlib.ExitStack() as stack:
         base = None if asked.base is None else stack.enter_context(base_run(asked.base))
         config = derived_config(statement, rest, asked.data, base, saves=asked.run is not None)
@@ -117,7 +121,20 @@ def _derive(statement: Statement, asked: argparse.Namespace, rest: Sequence[str]
         words = [f"--tokenizer={asked.tokenizer}"] if added else []
         Derivation(statement, config, local(work, "[verify] --workdir").absolute(), words).run(found)
         if found.differs and asked.run is not None:
-            _explain(asked.run, Path(work) / "run")
+            _explain(asked.run, Path(work) / "run", kept=asked.workdir is not None)
+
+
+def _require_its_run(statement: Statement, named: str) -> None:
+    """Raise UserError unless a folder is the run that the statement names."""
+    run = RunFolder(local(named, "[verify] --run"))
+    if not run.is_own_run:
+        raise UserError(f"[verify] --run: expected the folder of a run, got '{named}'")
+    wanted, got = statement.text("run", "id"), facts_of(run).get("run_id")
+    if wanted and wanted != got:
+        raise UserError(
+            f"[verify] --run: expected the run of the statement, whose id is {wanted}, got '{named}' with the id "
+            f"{got}; leave --run out, or compare both runs with diff"
+        )
 
 
 def _place(named: str) -> Path:
@@ -149,14 +166,23 @@ def _check_given(statement: Statement, asked: argparse.Namespace, found: Finding
         found.unshown.append("the base weights (--base=PATH)")
 
 
-def _explain(run: str, derived: Path) -> None:
-    """Print what `diff` finds out about the first run and the derived one."""
+def _explain(run: str, derived: Path, *, kept: bool) -> None:
+    """Print what `diff` finds out about the first run and the derived one.
+
+    kept: the derived run stays; otherwise the commands that need it are left out.
+    """
     from mudd_core.tools.diff.command import main as diff
 
+    report = io.StringIO()
     try:
-        diff([run, str(derived)])
+        with contextlib.redirect_stdout(report):
+            diff([run, str(derived)])
     except UserError as error:
         print(visible(f"note: {error}"), file=sys.stderr)
+    command = f"  {shlex.join(typed_program())} "
+    for line in report.getvalue().splitlines():
+        if kept or not (line.startswith(command) and str(derived) in line):
+            print(line)
 
 
 @contextlib.contextmanager
