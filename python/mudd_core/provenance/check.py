@@ -74,7 +74,8 @@ def check_files(statement: Statement, found: Findings) -> None:
     for name in statement.edited():
         found.differs.append(f"{NAME}: its section '{name}' was edited, because its SHA-256 is another one")
     folder, weights = statement.place.parent, statement.subject
-    wrong = [text for name, sha256 in weights.items() if (text := _difference(folder, name, sha256))]
+    changed = [text for name, sha256 in weights.items() if (text := _difference(folder, name, sha256))]
+    wrong = [*changed]
     if len(wrong) == len(weights) > 1 or (wrong and not _is_missing(wrong[0]) and len(weights) == 1):
         wrong.append(
             f"no weight file matches the statement, which is about step {statement.step} of the run "
@@ -87,11 +88,14 @@ def check_files(statement: Statement, found: Findings) -> None:
         f"{name}: the statement does not name this file" for name in _strangers(statement, found)
     ]
     _check_card(statement, found)
-    if not wrong and not others:
+    total, different = len(weights) + len(statement.files), [*changed, *others]
+    if not different:
         count = f"{len(statement.files)} other files" if len(statement.files) != 1 else "1 other file"
         found.shown.append(
             f"{len(weights)} weight file{'s'[: len(weights) != 1]} and {count} match the statement"
         )
+    elif equal := total - len(different):
+        found.shown.append(f"{equal} of {total} files match the statement")
 
 
 def _difference(folder: Path, name: str, sha256: str) -> str:
@@ -102,7 +106,17 @@ def _difference(folder: Path, name: str, sha256: str) -> str:
         return f"{name}: the file is missing"
     except OSError as error:
         return f"{name}: {error.strerror}"
-    return "" if got == sha256 else f"{name}: expected SHA-256 {sha256[:16]}..., got {got[:16]}..."
+    if got == sha256:
+        return ""
+    expected, found = digits_that_differ(sha256, got)
+    return f"{name}: expected SHA-256 {expected}, got {found}"
+
+
+def digits_that_differ(one: str, other: str) -> tuple[str, str]:
+    """Return the first 16 digits of two hashes, or all of them if these are equal."""
+    if one[:16] != other[:16]:
+        return f"{_printable(one[:16])}...", f"{_printable(other[:16])}..."
+    return _printable(one), _printable(other)
 
 
 def _is_missing(text: str) -> bool:
@@ -167,9 +181,10 @@ def _check_card(statement: Statement, found: Findings) -> None:
     if quoted is None:
         found.unshown.append(f"that {_CARD} means this statement, because it quotes none")
     elif quoted[1].decode() != statement.sha256:
+        theirs, ours = digits_that_differ(quoted[1].decode(), statement.sha256)
         found.differs.append(
-            f"{NAME}: {_CARD} quotes a statement of SHA-256 {quoted[1].decode()[:16]}..., this one has "
-            f"{statement.sha256[:16]}...: the statement was edited or replaced"
+            f"{NAME}: {_CARD} quotes a statement of SHA-256 {theirs}, this one has "
+            f"{ours}: the statement was edited or replaced"
         )
 
 

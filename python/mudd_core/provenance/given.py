@@ -19,7 +19,7 @@ from mudd_core.data.sources.corpus import scan_listing
 from mudd_core.data.sources.listing import list_files
 from mudd_core.data.sources.notes import note_of
 from mudd_core.data.tokenizers.files import VOCABULARIES
-from mudd_core.provenance.check import Findings
+from mudd_core.provenance.check import Findings, digits_that_differ
 from mudd_core.provenance.statement import Statement
 
 _DATA, _TOKENIZER = "[verify] --data", "[verify] --tokenizer"
@@ -129,4 +129,5 @@ def _compare(found: Findings, what: str, wanted: str, got: str, shown: str) -> N
     if got == wanted:
         found.shown.append(f"{shown} the SHA-256 of the statement")
     else:
-        found.differs.append(f"{what}: expected SHA-256 {wanted[:16]}..., got {got[:16]}...")
+        expected, here = digits_that_differ(wanted, got)
+        found.differs.append(f"{what}: expected SHA-256 {expected}, got {here}")

@@ -77,3 +77,14 @@ def test_no_command_names_the_temporary_folder(
     assert code == 1 and "--workdir=" in out and "mudd-verify-" not in out.split("--workdir=", 1)[1], (
         out + err
     )
+
+
+@pytest.mark.parametrize(("section", "name"), [("run", "finalHash"), ("data", "seal")])
+def test_all_digits_are_printed_if_the_first_16_are_equal(
+    section: str, name: str, copy: Path, words: list[str], capsys: Capsys
+) -> None:
+    known = json.loads((copy / "provenance.json").read_text())["predicate"][section][name]
+    other = known[:-1] + ("1" if known[-1] == "0" else "0")
+    edit(copy, lambda predicate: predicate[section].update({name: other}), forged=True)
+    code, out, _ = verified(capsys, copy, *words)
+    assert code == 1 and f"{known}, the statement says {other}" in out, out

@@ -13,7 +13,7 @@ from mudd_core.base.types import Json
 from mudd_core.checkpoint.gguf_file import STORED
 from mudd_core.config import Config
 from mudd_core.interop import systems
-from mudd_core.provenance.check import Findings, sha256_of
+from mudd_core.provenance.check import Findings, digits_that_differ, sha256_of
 from mudd_core.provenance.statement import Statement
 from mudd_core.run.loop.trainer import Trainer
 from mudd_core.run.ranks.ranks import Ranks
@@ -62,9 +62,9 @@ class Derivation:
                 return
             sha256 = trainer.final_hash()
         if sha256 != statement.text("run", "finalHash"):
+            ours, theirs = digits_that_differ(sha256, statement.text("run", "finalHash") or "nothing")
             found.differs.append(
-                f"weights: derived again, step {step} has the final hash {sha256[:16]}..., the statement says "
-                f"{statement.text('run', 'finalHash')[:16] or 'nothing'}..."
+                f"weights: derived again, step {step} has the final hash {ours}, the statement says {theirs}"
             )
             return
         found.shown.append(
@@ -99,9 +99,10 @@ class Derivation:
         for name, key in (("seal", SEAL_FACT), ("fingerprint", DATA_FACT)):
             wanted = data.get(name)
             if isinstance(wanted, str) and wanted and facts.get(key) not in (None, wanted):
+                ours, theirs = digits_that_differ(str(facts.get(key)), wanted[:80])
                 return (
-                    f"data: their tokens have the {name} {_short(facts.get(key))}, the statement says "
-                    f"{_short(wanted)}: the text or the tokenizer is another one"
+                    f"data: their tokens have the {name} {ours}, the statement says {theirs}: the text or the "
+                    "tokenizer is another one"
                 )
         return ""
 
@@ -184,8 +185,3 @@ def _trained(trainer: Trainer, step: int, wanted: dict[int, float], *, final: bo
 
 def _texts(value: Json) -> Iterator[str]:
     return (one for one in value if isinstance(one, str)) if isinstance(value, list) else iter(())
-
-
-def _short(value: Json) -> str:
-    text = str(value)[:16]
-    return f"{text}..." if text.isprintable() else ascii(text)

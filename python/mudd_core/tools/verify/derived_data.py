@@ -1,4 +1,4 @@
-"""Compare the hashes of ids and tokenizer in a statement with those of a derived run."""
+"""Compare the hashes of ids and tokenizer in a statement with the hashes that a derived run has."""
 
 from __future__ import annotations
 
