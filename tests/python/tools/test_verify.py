@@ -84,7 +84,7 @@ def test_equal_files_and_data_and_tokenizer(
 ) -> None:
     code, out, _ = verified(capsys, folder)
     assert code == 0 and "1 weight file and 4 other files match the statement" in out
-    assert "not shown: the data (--data=PATH); " in out and out.count("\n") == 1
+    assert "\nnot shown: the data (--data=PATH); " in out and out.count("\n") == 2
     code, out, _ = verified(capsys, folder, f"--data={run.text}")
     assert code == 0 and "the documents of the data have the SHA-256 of the statement" in out
     assert "--data" not in out

@@ -37,8 +37,8 @@ def test_the_weights_are_derived_again(folder: Path, words: list[str], capsys: C
     code, out, err = verified(capsys, folder, *words)
     assert code == 0, out + err
     assert "training here gives the final hash and the logged losses (6) of the statement" in out
-    assert "exported here, all files have the same bytes; not shown: that the hashes of its code, its" in out
-    assert out.count("\n") == 1 and "derive: step 5 of 6" in err
+    assert "exported here, all files have the same bytes\nnot shown: that the hashes of its code, its" in out
+    assert out.count("\n") == 2 and "derive: step 5 of 6" in err
 
 
 def test_sigterm_removes_the_temporary_folder(folder: Path, tmp_path: Path, words: list[str]) -> None:

@@ -217,9 +217,9 @@ def _weights(named: str) -> str:
 
 
 def sentence(statement: Statement, found: Findings) -> str:
-    """Return the sentence about what was shown and what was not."""
+    """Return a line about what was shown and a line about what was not."""
     version = statement.text("code", "version")
     here = mudd_core.__version__
     of = f"mudd_core {version or 'of an unknown version'}{'' if version == here else f' (this is {here})'}"
     shown, unshown = "; ".join(found.shown) or "nothing", "; ".join(found.unshown)
-    return f"shown, for step {statement.step} by {of}: {shown}; not shown: {unshown}"
+    return f"shown, for step {statement.step} by {of}: {shown}\nnot shown: {unshown}"
