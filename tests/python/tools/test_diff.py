@@ -151,7 +151,7 @@ def test_one_changed_number_in_the_log_is_the_step(folder: Path, changed_log: Pa
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        ((), "[diff] RUN: expected the folders of two runs or more, got none; type: "),
+        ((), "[diff] RUN: expected two runs, checkpoints or records, got none; type: "),
         (("base",), "got runs/base alone"),
         (("base", "base"), "[diff] runs/base: expected another run, got runs/base again"),
         (("base", "seed", "beta"), "[diff] RUN: expected two runs, got 3"),

@@ -231,7 +231,7 @@ def test_a_record_is_compared_with_a_record_and_with_a_run(records: Path) -> Non
         (("runs/base", "runs/beta", "--step=2"), "--step belongs to --record=RUN"),
         (("runs/base", "later.jsonl"), "another version wrote it"),
         (("runs/base", "runs/base/config.json"), "expected a record of diff --record"),
-        (("base.jsonl", "third.jsonl"), "[diff] B: expected a record of the step 2 as A, got 3"),
+        (("base.jsonl", "third.jsonl"), "[diff] B: expected a record of step 2, as A is; got one of step 3"),
     ],
 )
 def test_wrong_records_end_with_code_2(records: Path, words: tuple[str, ...], text: str) -> None:

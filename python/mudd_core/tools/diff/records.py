@@ -83,7 +83,8 @@ def compared_records(a: StepRecord, b: StepRecord) -> ComparedRecords:
     for name in ("family", "step"):
         one, two = getattr(a.header, name), getattr(b.header, name)
         if one != two:
-            raise UserError(f"[diff] B: expected a record of the {name} {one} as A, got {two}")
+            kind = "step" if name == "step" else f"the {name}"
+            raise UserError(f"[diff] B: expected a record of {kind} {one}, as A is; got one of {kind} {two}")
     forms = other_forms(a, b)
     return ComparedRecords(a, b, forms, None if forms else first_difference(a, b))
 
