@@ -160,8 +160,9 @@ def _parts(run: ComparedRun) -> list[tuple[int, JsonObject]]:
         while found and found[-1][0] >= step:
             found.pop()
         machine = event.get(MACHINE)
+        # An event records its ranks only if they are several.
         ranks = {"ranks": event["ranks"]} if "ranks" in event else {}
-        found.append((step, {**machine, **ranks} if isinstance(machine, dict) else ranks))
+        found.append((step, {"ranks": 1, **machine, **ranks} if isinstance(machine, dict) else ranks))
     return [(step, machine) for step, machine in found if step < max(1, run.last_step)]
 
 
