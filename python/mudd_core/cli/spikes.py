@@ -44,7 +44,7 @@ def print_spikes(config: Config, folder: RunFolder, asked: str, *, as_json: bool
     step = _step(asked) if asked else 0
     require_reached(folder, step, "[arguments] --spikes")
     rows = list(rows_of(folder))
-    spikes, why = spikes_in(rows), untested(rows)
+    spikes, why = spikes_in(rows), untested(rows, config.train.log_every)
     if as_json:
         print(json_text("spikes", _values(spikes, _shown(config, folder, spikes, step, says=False), why)))
         return
@@ -93,7 +93,9 @@ def _lack(config: Config, rows: Sequence[RowLoss]) -> str:
 
 def _step(asked: str) -> int:
     if not asked.isdecimal() or int(asked) < 1:
-        raise UserError(f"[arguments] --spikes: expected the number of a step, got '{asked}'; type --spikes")
+        raise UserError(
+            f"[arguments] --spikes: expected the number of a step, got '{asked}'; type --spikes=STEP"
+        )
     return int(asked)
 
 

@@ -130,7 +130,7 @@ def test_the_reports_name_the_spikes(planted: TinyRun, capsys: pytest.CaptureFix
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--spikes=x"], "--spikes: expected the number of a step, got 'x'"),
+        (["--spikes=x"], "--spikes: expected the number of a step, got 'x'; type --spikes=STEP"),
         (["--spikes=0"], "--spikes: expected the number of a step, got '0'"),
         (["--spikes=161"], "--spikes: expected at most 160, the last update of"),
         (["--spikes", "--html"], "--html: expected no --spikes with it"),

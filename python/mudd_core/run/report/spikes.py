@@ -49,14 +49,18 @@ def spikes_of(steps: Int64 | Float64, losses: Int64 | Float64) -> list[Spike]:
     return found
 
 
-def untested(rows: Iterable[Row]) -> str:
-    """Return why no step in the entries of metrics.jsonl was compared; empty if at least one was."""
+def untested(rows: Iterable[Row], log_every: int) -> str:
+    """Return why no step in the entries of metrics.jsonl was compared; empty if at least one was.
+
+    log_every: the train.log_every of the run.
+    """
     logged = sum(1 for row in rows if isinstance(loss := row.get("loss"), float) and math.isfinite(loss))
     if logged > LEAST:
         return ""
+    advice = "; train.log_every=1 logs every step" if log_every > 1 else ""
     return (
         f"no step was compared: a step needs at least {LEAST} logged steps before it, and the run has {logged} in "
-        "all; train.log_every=1 logs every step"
+        f"all{advice}"
     )
 
 
