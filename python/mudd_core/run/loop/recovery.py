@@ -29,7 +29,10 @@ class Recovery:
         journal: Journal,
         ranks: Ranks,
         finish_save: Callable[[], None],
+        *,
+        clips: bool,
     ) -> None:
+        self._clips = clips
         self._ranks, self._finish_save = ranks, finish_save
         self._train, self._engine, self._store = train, engine, store
         self._state, self._journal, self._guard = state, journal, state.guard
@@ -108,9 +111,11 @@ class Recovery:
                 f"{self._guard.skips_in_row} updates in a row with non-finite values, the last at "
                 f"step {step + 1}; the first non-finite value is in {where}"
             )
+        advice = "lower optim.lr or raise optim.warmup_steps"
+        if self._clips:
+            advice = "lower optim.lr, raise optim.warmup_steps, or lower optim.clip"
         return (
-            f"[train] {what}. Nothing was saved since step {self._state.saved_step}, and {obstacle}; "
-            "lower optim.lr, raise optim.warmup_steps, or lower optim.clip"
+            f"[train] {what}. Nothing was saved since step {self._state.saved_step}, and {obstacle}; {advice}"
         )
 
     def go_back(self, step: int) -> None:

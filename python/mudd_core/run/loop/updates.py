@@ -45,7 +45,14 @@ class Updates:
     def __init__(self, run: Session, source: LostSource, requests: Requests, saves: Saves) -> None:
         self._run, self._source, self._requests = run, source, requests
         self._recovery = Recovery(
-            run.config.train, run.engine, run.store, run.state, run.journal, run.ranks, saves.finish
+            run.config.train,
+            run.engine,
+            run.store,
+            run.state,
+            run.journal,
+            run.ranks,
+            saves.finish,
+            clips=run.config.optim.clip > 0,
         )
         self._sources: SourceMetrics | None = None
         if run.config.data.mix:
