@@ -42,10 +42,13 @@ arm_root() {
 # Each command is followed by &&: the shell ignores set -e in a command before ||.
 make_arm_root() (
   wanted=$(requirements base)
+  # For a user, mmdebstrap's default needs more packages, or makes files that the user cannot remove.
+  mode=auto
+  [ "$(id -u)" -eq 0 ] || mode=chrootless
   # --variant=extract runs no program of the packages. qemu reads a file of the root instead of the file with the same
   # name here, so the root must not have the folders of devices and of temporary files.
   cd "$arm" &&
-    mmdebstrap --variant=extract --architectures=arm64 --include="$arm_packages" "$arm_suite" root &&
+    mmdebstrap --mode=$mode --variant=extract --architectures=arm64 --include="$arm_packages" "$arm_suite" root &&
     rm -rf root/dev root/proc root/tmp root/var/tmp &&
     mkdir -p include/aarch64-linux-gnu lib site &&
     ln -s ../root/usr/include/python$arm_python ../root/usr/include/zlib.h ../root/usr/include/zconf.h include &&
