@@ -3,8 +3,9 @@
     cmake --preset aarch64 && .venv/bin/python tests/neon_loops.py build/aarch64
 
 The build tree needs Debian's package g++-aarch64-linux-gnu.
-In the loops of the fp32 register tile (matmuls and both gradients) at least 70 % of the instructions must be
-multiply-adds. No loop over k, of any tile of the matmuls or of attention, may use the stack: that is a spilled sum.
+In the main loop of each fp32 register tile (matmuls and both gradients) at least 70 % of the instructions must be
+multiply-adds; the loop over the last k, at most three, may have fewer. No loop over k, of any tile of the matmuls or of
+attention, may use the stack: that is a spilled sum. Other kernels are not checked.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Loop(NamedTuple):
     @property
     def spills(self) -> int:
         """Return the count of instructions that use the stack."""
-        return sum("[sp" in text for text in self.instructions)
+        return sum("[sp" in text or "[x29" in text for text in self.instructions)
 
 
 def loops(disassembly: str) -> Iterator[Loop]:
