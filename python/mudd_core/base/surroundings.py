@@ -131,7 +131,7 @@ def require_levels() -> None:
     try:
         _core.check_levels()
     except ValueError as error:
-        raise UserError(f"{error}; or unset the variable") from None
+        raise UserError(f"{error}; unset the variable, or select one of these") from None
 
 
 def environment_text(precision: str) -> str:
