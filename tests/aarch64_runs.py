@@ -1,7 +1,7 @@
 """Compare Python on 64-bit ARM, under qemu-user, with x86-64: ./run soak aarch64 --python [part...].
 
 The log is in bench/results. Parts: families, portable, resumes, files, ranks, mixed; without arguments all of them.
-They need the wheel of `./run wheel --arch=aarch64`. The seconds are those of the emulator, not of an ARM CPU.
+They need the wheel of `./run wheel --arch=aarch64`. The seconds were measured in the emulator, not on an ARM CPU.
 """
 
 from __future__ import annotations

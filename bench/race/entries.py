@@ -12,7 +12,7 @@ from contestants import BASE, ROOT, Contestant
 from step_times import StepTime
 
 KINDS = ("charged", "dense", "equal")
-# charged: as many steps as fit into the minutes if only touched rows are updated; dense: with the measured time of
+# charged: the steps that fit into the minutes if only touched rows are updated; dense: with the measured time of
 # the step; equal: the tokens of the base in these minutes.
 
 

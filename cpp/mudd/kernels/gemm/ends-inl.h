@@ -63,6 +63,18 @@ struct Stream {
   }
 };
 
+// Values that a loop in assembly loads once, by their offsets: with 24 sums, an asm statement has no room for them
+// as operands.
+struct Walk {
+  const float* a;
+  int64_t a_step;  // bytes from row to row, as sums_step
+  const float* b;
+  int64_t k;
+  const float* sums;
+  int64_t sums_step;
+  Stream f, g;
+};
+
 // Prefetch [p, p + bytes) into L2 while the current tiles keep the multipliers busy.
 MUDD_INLINE void fetch_ahead(const void* p, int64_t bytes) {
   for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(static_cast<const char*>(p) + i, 0, 2);

@@ -7,17 +7,6 @@
 namespace mudd::MUDD_ISA {
 namespace {
 
-// Values that the loop loads once: with 24 sums, an asm statement has no room for them as operands.
-struct Walk {
-  const float* a;
-  int64_t a_step;  // bytes from row to row, as sums_step
-  const float* b;
-  int64_t k;
-  const float* sums;
-  int64_t sums_step;
-  Stream f, g;
-};
-
 // zmm0 and zmm1 contain a row of B; all twelve values of A pass through zmm2.
 #define MUDD_ROW(add, a, r) \
   "vbroadcastss " a ", %%zmm2\n\t" add " %%zmm0, %%zmm2, %[l" #r "]\n\t" add " %%zmm1, %%zmm2, %[h" #r "]\n\t"

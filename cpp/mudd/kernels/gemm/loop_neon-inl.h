@@ -7,17 +7,6 @@
 namespace mudd::MUDD_ISA {
 namespace {
 
-// Values that the loop loads once: with 24 sums, an asm statement has no room for them as operands.
-struct Walk {
-  const float* a;
-  int64_t a_step;  // bytes from row to row, as sums_step
-  const float* b;
-  int64_t k;
-  const float* sums;
-  int64_t sums_step;
-  Stream f, g;
-};
-
 // One load of A serves four k: a multiply-add reads its factor from one lane of v0 to v5. v6 and v7 contain half
 // of a row of B, so that the row takes two registers at a time.
 #define MUDD_ROW(x, y, low, high, a) \
