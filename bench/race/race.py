@@ -16,7 +16,6 @@ import argparse
 import json
 import os
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -29,6 +28,7 @@ from entries import KINDS, Entry, Result, append, entry_of, finished
 from paired import gain_text, markdown
 from step_times import StepTime, measure, read, write
 
+from mudd_core.cli.sweep.processes import STOPPED, Processes
 from shapes import commit, cpu_name, usable_cores
 
 CORPORA = {"code": (), "prose": ("data.path={data}/prose.txt",)}
@@ -63,21 +63,14 @@ def command(a: argparse.Namespace, one: Contestant, entry: Entry) -> list[str]:
     return [sys.executable, "launch.py", f"--config={one.config}", *one.arguments, *data, *settings, work]
 
 
-def train(a: argparse.Namespace, one: Contestant, entry: Entry) -> Result:
-    """Run to the end and return the result; the work directory is removed. Raise SystemExit if the run fails."""
+def ended(a: argparse.Namespace, entry: Entry, code: int) -> Result:
+    """Return the result of a run that has ended and remove its work directory. Raise SystemExit if it failed."""
     work = a.folder / "work" / entry.folder
-    work.parent.mkdir(parents=True, exist_ok=True)
-    log = work.with_suffix(".log")
-    with log.open("a") as file:
-        code = subprocess.call(command(a, one, entry), cwd=ROOT, stdout=file, stderr=file)
     summary = work / "summary.json"
     done = json.loads(summary.read_text()) if code == 0 and summary.exists() else {}
     if done.get("step") != entry.steps:
-        raise SystemExit(
-            f"[race] {entry.folder}: the run ended early with exit code {code}; its log is {log}"
-        )
+        raise SystemExit(f"[race] {entry.folder}: the run ended early with exit code {code}")
     shutil.rmtree(work)
-    log.unlink()
     return Result(
         entry,
         done["val_bits_per_byte"],
@@ -88,16 +81,27 @@ def train(a: argparse.Namespace, one: Contestant, entry: Entry) -> Result:
     )
 
 
-def run(a: argparse.Namespace) -> None:
-    """Run all planned runs that have no result."""
+def run(a: argparse.Namespace) -> int:
+    """Run all planned runs that have no result; return the exit code, 75 after a request to stop."""
     known, times = finished(a.folder / "runs.jsonl"), read(a.folder / "step_times.json")
     left = [(one, entry) for one, entry in planned(a, times) if entry not in known]
     hours = sum(entry.steps * times[one.name].dense for one, entry in left) / 3600
     print(f"{len(left)} runs are left, about {hours:.1f} hours on a quiet machine without their validations")
-    for place, (one, entry) in enumerate(left, 1):
-        result = train(a, one, entry)
+
+    def add(place: int, code: int, messages: str) -> None:
+        if code == STOPPED:
+            return
+        if code:
+            print(messages, file=sys.stderr)
+        result = ended(a, left[place][1], code)
         append(a.folder / "runs.jsonl", [result])
-        print(f"{place}/{len(left)} {entry.folder}: {result.bits_per_byte:.4f} bits per byte", flush=True)
+        print(
+            f"{place + 1}/{len(left)} {result.entry.folder}: {result.bits_per_byte:.4f} bits per byte",
+            flush=True,
+        )
+
+    lines = [command(a, one, entry) for one, entry in left]
+    return 0 if Processes(a.jobs).run(lines, lambda _: None, add) else STOPPED
 
 
 def table(a: argparse.Namespace) -> str:
@@ -148,6 +152,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     p.add_argument("--corpora", type=_names(tuple(CORPORA)), default=list(CORPORA), help="code,prose")
     p.add_argument("--kinds", type=_names(KINDS), default=["charged", "equal"], help=",".join(KINDS))
     p.add_argument("--only", default="", help="models; the base is always one of them; default: all")
+    p.add_argument("--jobs", type=int, default=1, help="runs at the same time, each on its own cores")
     p.add_argument("--steps", type=int, default=25, help="measured steps of each model")
     p.add_argument(
         "--eval-batches", type=int, default=0, help="most batches of a validation, for a trial; 0 = all"
@@ -182,7 +187,7 @@ def main() -> int:
     if a.phase == "measure":
         write(a.folder / "step_times.json", measure(chosen(a.only), a.steps, usable_cores()))
     elif a.phase == "run":
-        run(a)
+        return run(a)
     else:
         print(table(a))
     return 0
