@@ -31,6 +31,7 @@ from typing import Any
 
 import numpy as np
 
+from mudd_core.cli.race.turns import Program, take_turns
 from same_step import STATE_TOLERANCE, another_computation, compare
 from shapes import (
     BASELINE_CAPS,
@@ -43,7 +44,6 @@ from shapes import (
     cpu_name,
     usable_cores,
 )
-from turns import Program, take_turns
 from workload import parameter_shapes, random_weights
 
 HERE = Path(__file__).resolve().parent

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import lm_eval_scores
+from mudd_core.cli.race.turns import Program, take_turns
 from shapes import SHAPES, baseline_caps, commit, cpu_levels, cpu_name, usable_cores
-from turns import Program, take_turns
 
 HERE = Path(__file__).resolve().parent
 Row = dict[str, Any]

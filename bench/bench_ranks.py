@@ -42,9 +42,9 @@ import numpy as np
 import rank_programs
 import ranks_page
 import row_json
+from mudd_core.cli.race.turns import Program, take_turns
 from same_step import another_computation, compare
 from shapes import SHAPES, baseline_caps, commit, cpu_levels, cpu_name
-from turns import Program, take_turns
 from two_nodes import TwoNodes
 from workload import parameter_shapes, random_weights
 

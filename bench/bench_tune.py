@@ -29,10 +29,10 @@ from typing import Any
 import numpy as np
 
 import tune_options
+from mudd_core.cli.race.turns import Program, take_turns
 from same_step import largest
 from shapes import baseline_caps, commit, cpu_levels, cpu_name, usable_cores
 from tune_shapes import RANK, TUNE_SHAPES
-from turns import Program, take_turns
 
 HERE = Path(__file__).resolve().parent
 THEIRS = {

@@ -31,9 +31,9 @@ import bench_baselines
 import row_json
 import tables_page
 import tables_summary
+from mudd_core.cli.race.turns import Program, take_turns
 from same_step import another_computation
 from shapes import FAMILIES, SHAPES, commit, cpu_name, usable_cores
-from turns import Program, take_turns
 
 HERE = Path(__file__).resolve().parent
 STEPS = (20, 5)  # numbers of timed and of warm-up steps in a run

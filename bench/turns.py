@@ -1,21 +1,17 @@
 """Let programs take their steps in turn, so that a slow second of the machine affects all of them alike.
 
 A program waits before each turn for a line on its standard input (`turns`). The measuring process has the other end of
-the pipe (`Program`) and lets one program step at a time while the others sleep. In a program of several ranks, rank 0
-reads the lines and passes them on (`Ranks`).
+the pipe (mudd_core.cli.race.turns.Program). In a program of several ranks, rank 0 reads the lines and passes them on
+(`Ranks`). This module does not import mudd_core, because programs without it use it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 WAITING = "waiting for a turn"
 PAUSE = 0.02  # seconds after a turn: idle threads of the last program may spin for some milliseconds
@@ -57,61 +53,3 @@ def turns(count: int, in_turn: bool, ranks: Ranks | None = None, length: int = 1
             if ranks is not None:
                 ranks.turn()
         yield step
-
-
-class Program:
-    """A process whose loop is `turns`. Its last line of output is a JSON object."""
-
-    def __init__(self, argv: list[str], environment: dict[str, str]) -> None:
-        """Start the process and wait until it is ready for its first step."""
-        self._last = ""
-        self._process = subprocess.Popen(
-            argv, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        self._until_waiting()
-
-    def _until_waiting(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.strip() == WAITING:
-                return
-            self._last = line
-        self._process.wait()
-
-    def step(self) -> None:
-        """Let the program take one step; it ends after the last. Raise BrokenPipeError if it has ended already."""
-        assert self._process.stdin is not None
-        self._process.stdin.write("\n")
-        self._process.stdin.flush()
-        self._until_waiting()
-        time.sleep(PAUSE)
-
-    def report(self) -> dict[str, Any] | None:
-        """Return the JSON object of the last line; None if the program failed."""
-        if self._process.wait() != 0:
-            return None
-        found: dict[str, Any] = json.loads(self._last)
-        return found
-
-    def stop(self) -> None:
-        """End the program early."""
-        self._process.kill()
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(BrokenPipeError):  # the program ended before this turn
-                    pipe.close()
-
-
-def take_turns(programs: list[Program], count: int) -> list[dict[str, Any] | None]:
-    """Give each program `count` turns, one after another in the given order; return their reports."""
-    try:
-        for _ in range(count):
-            for program in programs:
-                program.step()
-        return [program.report() for program in programs]
-    except BrokenPipeError:
-        return [None for _ in programs]
-    finally:
-        for program in programs:
-            program.stop()

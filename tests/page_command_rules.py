@@ -57,6 +57,10 @@ SMALLER = (
         "--families=transformer_pp,mixtral --seeds=1 --tokens=2048 eval.max_batches=1",
     ),
     Rule(r".*launch\.py sweep", STEPS),
+    Rule(
+        r".*launch\.py race",
+        "--recipes=tiny.py,gpt2/tiny.py --minutes=0.0001 --seeds=1 --timed-steps=3 eval.max_batches=1",
+    ),
     Rule(r".*launch\.py bakeoff", "--seeds=1 --tokens=2048 eval.max_batches=1"),
     Rule(r".*launch\.py profile", "--steps=1 --warmup=1"),
     Rule(r".*launch\.py commbench", "--largest=1048576 --repeats=3"),

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from contestants import BASE, ROOT, Contestant
 
+from mudd_core.cli.race.turns import Program, take_turns
 from shapes import commit, cpu_name, usable_cores
-from turns import Program, take_turns
 
 ROW_UPDATE = ROOT / "build/run/bench/row_update"
 LOOKUPS = 1024  # tokens of a step of configs/small.py

@@ -55,11 +55,15 @@ TOOLS: dict[str, tuple[str, str]] = {
     ),
     "bakeoff": (
         "mudd_core.tools.bakeoff.command",
-        "train several families on the same text and compare them; also: sweep",
+        "train several families on the same text and compare them; also: sweep, race",
     ),
     "sweep": (
         "mudd_core.cli.sweep.command",
         "train a run for each combination of values of config fields",
+    ),
+    "race": (
+        "mudd_core.cli.race.command",
+        "compare recipes at equal minutes, each trained with its own whole schedule",
     ),
     "configs": (
         "mudd_core.tools.configs.command",
@@ -90,7 +94,7 @@ TOOLS: dict[str, tuple[str, str]] = {
 GROUPS = {
     "train": (
         *("train", "tune", "teach", "data", "data show", "data convert", "data inspect"),
-        *("preprocess", "bakeoff", "sweep", "mup", "grow"),
+        *("preprocess", "bakeoff", "sweep", "race", "mup", "grow"),
     ),
     "use a model": ("sample", "chat", "validate", "evaluate", "import", "export", "verify", "average"),
     "look inside": ("configs", "report", "compare", "diff", "weights"),

@@ -25,6 +25,7 @@ _RUN = "runs/small"
 # Placeholder in messages for a missing required option.
 _EXAMPLES = {
     "--config": "--config=small.py",
+    "--recipes": "--recipes=small.py",
     "--to": "--to=exported",
     "--from": "--from=runs/small",
     "--workdir": "--workdir=runs/new",

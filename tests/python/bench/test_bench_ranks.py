@@ -23,10 +23,10 @@ sys.path[:0] = [str(BENCH)]
 
 import bench_step  # noqa: E402
 import rank_memory  # noqa: E402
+from mudd_core.cli.race.turns import Program, take_turns  # noqa: E402
 from near import COUNTED  # noqa: E402
 from same_step import another_computation, compare  # noqa: E402
 from shapes import SHAPES  # noqa: E402
-from turns import Program, take_turns  # noqa: E402
 from workload import parameter_shapes, random_weights  # noqa: E402
 
 TINY = ["--shape", "9M", "--seq-len", "16", "--batch", "4", "--threads", "1", "--steps", "2", "--warmup", "1"]

@@ -12,7 +12,7 @@ from places import ROOT
 BENCH = ROOT / "bench"
 sys.path[:0] = [str(BENCH)]
 
-from turns import Program, take_turns  # noqa: E402
+from mudd_core.cli.race.turns import Program, take_turns  # noqa: E402
 
 STEPS = """
 import json, sys, time

@@ -30,13 +30,18 @@ class _Running:
 class Processes:
     """Runs command lines, at most `jobs` at once. Each gets its own part of the cores if there are several."""
 
-    def __init__(self, jobs: int) -> None:
-        """Raise UserError if there are more jobs than cores."""
+    def __init__(self, jobs: int, command: str = "sweep", *, is_quiet: bool = False) -> None:
+        """Raise UserError if there are more jobs than cores.
+
+        command: for messages. is_quiet: do not show the output of a single job either.
+        """
         cores = sorted(os.sched_getaffinity(0))
         if jobs > len(cores):
-            raise UserError(f"[sweep] --jobs: expected at most {len(cores)}, one for each core, got {jobs}")
+            raise UserError(
+                f"[{command}] --jobs: expected at most {len(cores)}, one for each core, got {jobs}"
+            )
         self._cores = [set(cores[slot::jobs]) for slot in range(jobs)]
-        self._jobs = jobs
+        self._is_shown = jobs == 1 and not is_quiet
         self._running: list[_Running] = []
         self._asked = False
 
@@ -49,9 +54,9 @@ class Processes:
         """Run each command line; return False if a stop was requested.
 
         starts: called with the index before its start. ended: called with the index, the exit code (128 + n for signal
-        n) and the last messages, which are empty if there is one job at a time and they were shown already.
+        n) and the last messages, which are empty if they were shown already.
         """
-        waiting, free = list(enumerate(lines)), list(range(self._jobs))
+        waiting, free = list(enumerate(lines)), list(range(len(self._cores)))
         before = {number: signal.signal(number, self._on_signal) for number in _core.stop_signals()}
         try:
             while self._running or (waiting and not self._asked):
@@ -79,7 +84,7 @@ class Processes:
             guard()
             os.sched_setaffinity(0, cores)
 
-        messages = None if self._jobs == 1 else tempfile.TemporaryFile()  # noqa: SIM115, _last closes it
+        messages = None if self._is_shown else tempfile.TemporaryFile()  # noqa: SIM115, _last closes it
         process = subprocess.Popen(
             list(line),
             stdin=subprocess.DEVNULL,

@@ -1,0 +1,1 @@
+"""The command race: recipes compared at equal minutes, each run with its own whole schedule."""
