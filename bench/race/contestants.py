@@ -18,12 +18,22 @@ SMALL_TABLE = 4096
 
 @dataclass(frozen=True)
 class Contestant:
-    """A model. table: rows, width and number of tables that a step looks up; None without tables of n-grams."""
+    """A model.
+
+    table: rows, width and number of tables that a step looks up; None without tables of n-grams. timed_as: the
+    contestant whose step time counts; empty = its own.
+    """
 
     name: str
     arguments: tuple[str, ...] = ()
     config: str = "small.py"
     table: tuple[int, int, int] | None = None
+    timed_as: str = ""
+
+    @property
+    def clock(self) -> str:
+        """The name whose step time counts."""
+        return self.timed_as or self.name
 
     def small_table(self) -> tuple[str, ...]:
         """Return the arguments of the same model with few rows."""
@@ -40,9 +50,13 @@ def rows_of_ngrams(
     decay: float = 0.0,
     *more: str,
     orders: str = "2,3",
+    optimizer: str = "adamw",
+    timed_as: str = "",
 ) -> Contestant:
     """Return Transformer++ with tables of n-grams, whose rate is `rate` times the rate of the other parameters."""
-    groups = f"adamw: rows.*, lr_factor={rate}, weight_decay={decay}; adamw: embed, head, weight_decay=0"
+    groups = (
+        f"{optimizer}: rows.*, lr_factor={rate}, weight_decay={decay}; adamw: embed, head, weight_decay=0"
+    )
     arguments = (
         _ROWS,
         f"model.orders={orders}",
@@ -53,8 +67,10 @@ def rows_of_ngrams(
         "optim.decay=no_norm_no_bias",
         f"optim.groups={groups}",
     )
-    return Contestant(name, arguments, table=(rows, width, len(orders.split(","))))
+    return Contestant(name, arguments, table=(rows, width, len(orders.split(","))), timed_as=timed_as)
 
+
+_ROW_WISE = "bench/race/row_optimizers.py"
 
 CONTESTANTS = (
     Contestant(BASE),
@@ -78,6 +94,14 @@ CONTESTANTS = (
     Contestant("batch_8", ("train.batch_size=8", "optim.lr=3.5e-3")),
     Contestant("muon", ("optim.name=muon",)),
     Contestant("muon_rate_2", ("optim.name=muon", "optim.lr=5e-3")),
+    rows_of_ngrams("rows_decay_3", 1 << 16, 64, 8.0, 0.3, timed_as="rows"),
+    rows_of_ngrams("rows_1m_decay", 1_000_000, 64, 8.0, 0.1, timed_as="rows_1m"),
+    *(
+        rows_of_ngrams(
+            f"rows_{name}_{rate}", 1 << 16, 64, rate, decay, optimizer=f"{_ROW_WISE}:{name}", timed_as="rows"
+        )
+        for name, rate, decay in (("adagrad", 16, 0.05), ("adagrad", 64, 0.0125), ("rms", 32, 0.025))
+    ),
 )
 
 

@@ -49,9 +49,9 @@ def steps_of(one: Contestant, times: dict[str, StepTime], minutes: float, kind: 
     if kind == "equal":
         base = steps_of(Contestant(BASE), times, minutes, "charged")
         return max(1, base // _batches(one))
-    if one.name not in times:
-        raise SystemExit(f"[race] {one.name} has no step time; type: python bench/race/race.py measure")
-    seconds = times[one.name].charged if kind == "charged" else times[one.name].dense
+    if one.clock not in times:
+        raise SystemExit(f"[race] {one.clock} has no step time; type: python bench/race/race.py measure")
+    seconds = times[one.clock].charged if kind == "charged" else times[one.clock].dense
     return max(1, int(60 * minutes / seconds))
 
 
@@ -69,6 +69,8 @@ def digest_of(one: Contestant) -> str:
     for argument in one.arguments:
         if argument.startswith("model.family="):
             whole.update((ROOT / argument.split("=")[1].split(":")[0]).read_bytes())
+        if argument.startswith("optim.groups=") and ".py:" in argument:
+            whole.update((ROOT / (argument.split("=")[1].split(".py:")[0] + ".py")).read_bytes())
     for file in dict.fromkeys((one.config, "transformer_pp/small.py")):
         whole.update((ROOT / "configs" / file).read_bytes())
     return whole.hexdigest()[:10]

@@ -85,7 +85,7 @@ def run(a: argparse.Namespace) -> int:
     """Run all planned runs that have no result; return the exit code, 75 after a request to stop."""
     known, times = finished(a.folder / "runs.jsonl"), read(a.folder / "step_times.json")
     left = [(one, entry) for one, entry in planned(a, times) if entry not in known]
-    hours = sum(entry.steps * times[one.name].dense for one, entry in left) / 3600
+    hours = sum(entry.steps * times[one.clock].dense for one, entry in left) / 3600
     print(f"{len(left)} runs are left, about {hours:.1f} hours on a quiet machine without their validations")
 
     def add(place: int, code: int, messages: str) -> None:
@@ -126,7 +126,7 @@ def _row(
     known: dict[Entry, Result],
     place: tuple[str, float],
 ) -> list[str]:
-    seconds = times[one.name]
+    seconds = times[one.clock]
     cells = [one.name, f"{1e3 * seconds.dense:.1f}", f"{1e3 * seconds.charged:.1f}"]
     for kind in a.kinds:
         bits, gains, steps = [], [], 0

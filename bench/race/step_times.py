@@ -34,7 +34,7 @@ class StepTime:
 def measure(contestants: list[Contestant], count: int, threads: int) -> dict[str, StepTime]:
     """Return the median seconds of `count` steps of each model; all take their steps in turn."""
     programs: dict[tuple[str, bool], Program] = {}
-    for one in contestants:
+    for one in (each for each in contestants if not each.timed_as):
         programs[one.name, False] = _program(one.config, one.arguments, count, threads)
         if one.table is not None:
             programs[one.name, True] = _program(one.config, one.small_table(), count, threads)
@@ -44,7 +44,7 @@ def measure(contestants: list[Contestant], count: int, threads: int) -> dict[str
         if report is None:
             raise SystemExit(f"[race] {name}: the program that takes its steps failed; its error is above")
         seconds[name, is_small] = statistics.median(report["seconds"])
-    return {one.name: _step_time(one, seconds, threads) for one in contestants}
+    return {one.name: _step_time(one, seconds, threads) for one in contestants if not one.timed_as}
 
 
 def _step_time(one: Contestant, seconds: dict[tuple[str, bool], float], threads: int) -> StepTime:
