@@ -102,6 +102,18 @@ CONTESTANTS = (
         )
         for name, rate, decay in (("adagrad", 16, 0.05), ("adagrad", 64, 0.0125), ("rms", 32, 0.025))
     ),
+    *(
+        rows_of_ngrams(
+            f"rows_lazy_{rate}",
+            1 << 16,
+            64,
+            rate,
+            decay,
+            optimizer="bench/race/lazy_rows.py:lazy_adagrad",
+            timed_as="rows",
+        )
+        for rate, decay in ((16, 0.05), (64, 0.0125))
+    ),
 )
 
 
