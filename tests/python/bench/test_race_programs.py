@@ -17,6 +17,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from mudd_core import load_config
+from mudd_core.cli.race.data_files import write_data
+from mudd_core.cli.race.turns import Program, take_turns
 from places import ROOT
 
 RACE = ROOT / "bench" / "race"
@@ -29,9 +32,7 @@ import torch_race  # noqa: E402
 import torch_step  # noqa: E402
 from torch_race import Plan, Recipe  # noqa: E402
 
-from turns import Program, take_turns  # noqa: E402
-
-VOCAB, LENGTH, TARGETS, BYTES, STEPS = 32, 16, 160, 500, 8
+VOCAB, LENGTH, TARGETS, BYTES, STEPS = 32, 16, 160, 500.5, 8
 RECIPES: dict[str, Callable[[Plan], Recipe]] = {"nanogpt": nanogpt.NanoGpt, "nanochat": nanochat.Nanochat}
 # The rates of nanochat shrink with the batch, so a batch of 64 tokens needs a large factor.
 RATES = {"nanogpt": "--rate=2", "nanochat": "--rate=60"}
@@ -59,7 +60,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def write_fields(folder: Path, **changed: Any) -> None:
-    fields = {"vocab_size": VOCAB, "seq_len": LENGTH, "batch_size": 4}
+    fields: dict[str, float] = {"vocab_size": VOCAB, "seq_len": LENGTH, "batch_size": 4}
     fields |= {"val_bytes": BYTES, "val_targets": TARGETS}
     (folder / "data.json").write_text(json.dumps({**fields, **changed}))
 
@@ -102,7 +103,9 @@ def test_both_programs_take_their_steps_in_turn(folder: Path) -> None:
     ]
     for report in take_turns(programs, 2):
         assert report is not None and list(report) == ["seconds"]
-        assert len(report["seconds"]) == 2 and min(report["seconds"]) > 0
+        seconds = report["seconds"]
+        assert isinstance(seconds, list) and len(seconds) == 2
+        assert all(isinstance(one, float) and one > 0 for one in seconds)
 
 
 class Bigrams(nn.Module):
@@ -128,6 +131,8 @@ def test_the_validation_has_every_target_of_whole_sequences_once(folder: Path) -
     found = torch_race.result(loss, data, 2.0)
     assert found["val_bits_per_byte"] == pytest.approx(nats.sum() / math.log(2) / BYTES, rel=3e-7)
     assert found["seconds"] == 2.0
+    write_fields(folder, val_bytes=0)
+    assert torch_race.result(loss, race_data.read_data(folder), 2.0)["val_bits_per_byte"] is None
 
 
 def test_a_head_of_zeros_has_the_loss_of_equal_probabilities(folder: Path) -> None:
@@ -135,6 +140,20 @@ def test_a_head_of_zeros_has_the_loss_of_equal_probabilities(folder: Path) -> No
     nn.init.zeros_(model.head.weight)
     loss = torch_race.validate(model, race_data.read_data(folder))
     assert loss == pytest.approx(math.log(VOCAB), rel=1e-7)
+
+
+def test_the_data_of_a_race_are_read(
+    tiny_text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    words = [f"data.path={tiny_text}", f"data.cache_dir={tmp_path / 'cache'}", "train.seq_len=32"]
+    config = load_config("tiny.py", [*words, "data.tokenizer=bytes"])
+    write_data(config, tmp_path / "data")
+    data = race_data.read_data(tmp_path / "data")
+    assert (data.seq_len, data.batch_size) == (32, config.train.batch_size)
+    assert sum(targets.numel() for _, targets in data.validation(8)) == data.val_targets
+    # One byte is one token, except the end of each document.
+    assert 0.9 * data.val_targets < data.val_bytes <= data.val_targets
 
 
 def test_batches_are_sequences_of_the_training_ids(folder: Path) -> None:
@@ -151,9 +170,10 @@ def test_batches_are_sequences_of_the_training_ids(folder: Path) -> None:
     [
         ({"val_targets": TARGETS + LENGTH}, r"val_targets: expected 160, .* sequences of 16 in val\.bin, got 176$"),
         ({"val_targets": TARGETS - LENGTH}, "val_targets: expected 160, .*, got 144$"),
-        ({"val_bytes": 0}, "val_bytes: expected a positive integer, got 0$"),
+        ({"val_bytes": -1}, "val_bytes: expected a number of bytes, or 0 if it is not known, got -1$"),
         ({"seq_len": True}, "seq_len: expected a positive integer, got True$"),
-        ({"seq_len": 5000}, r"train\.bin: expected at least 5001 ids of two bytes each, got 6002 bytes$"),
+        ({"seq_len": 5000}, r"train\.bin: expected at least 5001 ids of 2 bytes each, got 6002 bytes$"),
+        ({"vocab_size": 1 << 17, "seq_len": 1600}, r"train\.bin: expected at least 1601 ids of 4 bytes each, got 6002"),
         ({"vocab_size": 31}, r"train\.bin: expected ids below vocab_size 31, got 31$"),
     ],
 )  # fmt: skip
