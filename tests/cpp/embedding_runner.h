@@ -114,11 +114,15 @@ inline Runner make(const Case& c) {
           c.residual ? numbers(2, c.rows() * c.d) : std::vector<float>{}};
 }
 
-// A row list with room for `capacity` rows, poisoned.
+// A row list with room for `room` rows, which has the rows of an earlier step.
 struct Rows : RowGradient {
-  Rows(const Case& c, int64_t room) : numbers(static_cast<size_t>(room * c.d), 1e30f), places(c.vocabulary, 77) {
+  Rows(const Case& c, int64_t room)
+      : numbers(static_cast<size_t>(room * c.d), 1e30f),
+        listed(static_cast<size_t>(room), -7),
+        places(c.vocabulary) {
     table_rows = c.vocabulary, width = c.d, capacity = room;
-    values = numbers.data(), place = places.data(), count = 99;
+    values = numbers.data(), ids = listed.data(), place = places.data();
+    for (int64_t id = 0; id < std::min(room, c.vocabulary); ++id) CHECK(insert(static_cast<int32_t>(id)));
   }
   Rows(const Rows&) = delete;
   std::vector<float> whole() const {
@@ -127,7 +131,7 @@ struct Rows : RowGradient {
     return all;
   }
   std::vector<float> numbers;
-  std::vector<int32_t> places;
+  std::vector<int32_t> listed, places;
 };
 
 }  // namespace mudd::test::embedding

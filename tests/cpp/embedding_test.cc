@@ -2,6 +2,7 @@
 #include "mudd/ops/embedding/embedding.h"
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 
 #include "compare.h"
@@ -31,14 +32,25 @@ TEST_CASE("embedding rows equal the reference on every edge of the lanes") {
         CHECK(distance(y, want, y.size()) <= tolerance("embedding.y"));
 
         // All rows have id 1 of 3, in two shards cut after the first row.
-        std::vector<int32_t> order(rows), begin{0, 0, static_cast<int32_t>(rows), static_cast<int32_t>(rows)};
+        std::vector<int32_t> order(rows), found{1}, begin{0, static_cast<int32_t>(rows)};
         for (int64_t r = 0; r < rows; ++r) order[r] = static_cast<int32_t>(r);
         const std::vector<int64_t> cuts{0, std::min<int64_t>(1, rows), rows};
         const auto before = numbers(3, 3 * d);
         const float* add[] = {before.data()};
         std::vector<float> dtable(3 * d, 1e30f);
-        EmbeddingGrad g{residual.data(), d, order.data(), begin.data(), cuts.data(), 2, d, dtable.data(), add, 1};
-        g.scale = kScale;
+        const EmbeddingGrad g{.dy = residual.data(),
+                              .dy_stride = d,
+                              .order = order.data(),
+                              .found = found.data(),
+                              .begin = begin.data(),
+                              .n_found = 1,
+                              .cuts = cuts.data(),
+                              .shards = 2,
+                              .width = d,
+                              .out = dtable.data(),
+                              .add = add,
+                              .n_add = 1,
+                              .scale = kScale};
         for (int64_t column = 0; column < d; column += kEmbeddingColumns) row.kernels->bwd(g, 0, 3, column);
         auto dwant = widen(before);
         for (int64_t r = 0; r < rows; ++r)
@@ -180,4 +192,30 @@ TEST_CASE("a gradient given by its rows has the bits of the whole one, over runs
   set_num_threads(0);
   Rows small(c, 3);
   CHECK_THROWS_AS(make(c).backward_rows(dy, &small, {}), Error);
+}
+
+TEST_CASE("ids of a large table are sorted as those of a small one") {
+  // Three digits of the sort; the gradient's scratch and rows do not grow with the table.
+  const Case large{2, 40, (int64_t{1} << 23) + 5, 8, 2};
+  auto ids = ids_of(large);
+  ids[7] = ids[70] = 0, ids[8] = ids[33] = (1 << 23) + 4, ids[9] = 2048, ids[10] = 2047, ids[11] = 1 << 22;
+  const auto dy = numbers(3, large.rows() * large.d);
+  Runner run(large, ids, std::vector<float>(large.vocabulary * large.d), {});
+  Rows found(large, large.rows());
+  run.backward_rows(dy, &found, {});
+  auto order = ids;
+  std::sort(order.begin(), order.end());
+  order.erase(std::unique(order.begin(), order.end()), order.end());
+  CHECK(found.count == static_cast<int64_t>(order.size()));
+  CHECK(std::equal(order.begin(), order.end(), found.ids));
+  // The same with the ids replaced by their ranks in a small table.
+  const Case small{2, 40, static_cast<int64_t>(order.size()), 8, 2};
+  std::vector<int32_t> ranks;
+  for (int32_t id : ids)
+    ranks.push_back(static_cast<int32_t>(std::lower_bound(order.begin(), order.end(), id) - order.begin()));
+  const auto whole = Runner(small, ranks, std::vector<float>(small.vocabulary * small.d), {}).backward(dy);
+  for (int64_t k = 0; k < found.count; ++k)
+    CHECK(std::memcmp(found.row(order[k]), whole.data() + k * small.d, small.d * sizeof(float)) == 0);
+  found.clear();
+  CHECK(std::all_of(found.places.begin(), found.places.end(), [](int32_t at) { return at == 0; }));
 }

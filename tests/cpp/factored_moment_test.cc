@@ -121,8 +121,8 @@ TEST_CASE("a gradient with a row list has the bits of the whole one; rows withou
   constexpr int64_t kRows = 70, kCols = 33;
   Matrix whole(kRows, kCols, 4), listed(kRows, kCols, 4);
   std::vector<float> values(whole.g0.begin(), whole.g0.begin() + 2 * kCols);
-  std::vector<int32_t> place(kRows, -1);
-  place[3] = 0, place[68] = 1;
+  std::vector<int32_t> place(kRows);
+  place[3] = 1, place[68] = 2;
   std::fill(whole.g0.begin(), whole.g0.end(), 0.0f);
   std::copy_n(values.begin(), kCols, whole.g0.begin() + 3 * kCols);
   std::copy_n(values.begin() + kCols, kCols, whole.g0.begin() + 68 * kCols);

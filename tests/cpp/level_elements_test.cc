@@ -165,13 +165,14 @@ TEST_CASE("embedding") {
     const int64_t d = draw.between(1, kEmbeddingColumns), rows = 9;
     const Floats table = draw.floats(5 * d), dy = draw.floats(rows * d), residual = draw.floats(rows * d);
     const int32_t ids[] = {4, 0, 0, 3, 3, 3, 1, 3, 0}, order[] = {1, 2, 8, 6, 3, 4, 5, 7, 0};
-    const int32_t begin[] = {0, 3, 4, 4, 8, 9};
+    const int32_t found[] = {0, 1, 3, 4}, begin[] = {0, 3, 4, 8, 9};
     const int64_t cuts[] = {0, 4, 7, 9};
     Floats y = plane(rows * d), out = plane(5 * d);
     const float scale = draw.coin() ? 1.0f : 5.7f;
     k.fwd(0, rows, d, ids, table.data(), d, scale, draw.coin() ? residual.data() : nullptr, d, y.data(), d);
     EmbeddingGrad g;
-    g.dy = dy.data(), g.dy_stride = d, g.order = order, g.begin = begin, g.cuts = cuts, g.shards = 3;
+    g.dy = dy.data(), g.dy_stride = d, g.order = order, g.cuts = cuts, g.shards = 3;
+    g.found = found, g.begin = begin, g.n_found = 4;
     g.width = d, g.out = out.data(), g.scale = scale;
     k.bwd(g, 0, 5, 0);
     return joined({y, out});

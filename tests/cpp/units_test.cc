@@ -54,10 +54,10 @@ TEST_CASE("the total of rows over processes has the bits of the tree over whole 
     std::vector<std::vector<float>> whole(n, std::vector<float>(kRows * kWidth));
     std::vector<RowGradient> leaves;
     for (int i = 0; i < n; ++i) {
-      place[i].assign(kRows, -1);
+      place[i].assign(kRows, 0);
       for (int64_t r = 0; r < kRows; ++r) {
         if ((r * 7 + i * 3) % 5 < 2 || r == 4) continue;  // row 4 is nobody's
-        place[i][r] = static_cast<int32_t>(values[i].size() / kWidth);
+        place[i][r] = static_cast<int32_t>(1 + values[i].size() / kWidth);
         for (int64_t c = 0; c < kWidth; ++c) {
           const auto x = static_cast<float>(((i * 31 + r * 17 + c * 13) % 101) / 7.0 - 5);
           values[i].push_back(x);

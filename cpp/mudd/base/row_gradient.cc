@@ -30,11 +30,25 @@ bool sum_row(std::span<const RowGradient> leaves, int64_t r, int64_t column, int
 
 }  // namespace
 
+bool RowGradient::insert(int32_t id) {
+  if (place[id] != 0) return true;
+  if (count == capacity) return false;
+  ids[count++] = id;
+  place[id] = static_cast<int32_t>(count);
+  return true;
+}
+
+void RowGradient::clear() {
+  for (int64_t i = 0; i < count; ++i) place[ids[i]] = 0;
+  count = 0;
+}
+
 void RowGradient::copy(int64_t begin, int64_t n, float* to) const {
   for (const int64_t end = begin + n; begin < end;) {
     const int64_t row = begin / width, column = begin % width, count_here = std::min(width - column, end - begin);
-    if (place[row] < 0) std::memset(to, 0, static_cast<size_t>(count_here) * sizeof(float));
-    else std::memcpy(to, values + place[row] * width + column, static_cast<size_t>(count_here) * sizeof(float));
+    const float* from = this->row(row);
+    if (!from) std::memset(to, 0, static_cast<size_t>(count_here) * sizeof(float));
+    else std::memcpy(to, from + column, static_cast<size_t>(count_here) * sizeof(float));
     begin += count_here;
     to += count_here;
   }

@@ -11,11 +11,18 @@ namespace mudd {
 struct RowGradient {
   int64_t table_rows = 0, width = 0;
   int64_t capacity = 0;      // rows that fit `values`
-  float* values = nullptr;   // [count, width], in the order of their first occurrence
-  int32_t* place = nullptr;  // [table_rows]: the row of values, or -1: zeros
+  float* values = nullptr;   // [count, width]
+  int32_t* ids = nullptr;    // [count]: the row of the table
+  int32_t* place = nullptr;  // [table_rows]: 1 + the row of values, or 0: zeros, as in new memory
   int64_t count = 0;
 
-  const float* row(int64_t r) const { return place[r] < 0 ? nullptr : values + place[r] * width; }
+  // Return the row of values, or -1.
+  int64_t slot(int64_t r) const { return int64_t{place[r]} - 1; }
+  const float* row(int64_t r) const { return place[r] == 0 ? nullptr : values + slot(r) * width; }
+  // Add a row of the table unless it is there; the caller writes its values. Return false if there is no room.
+  bool insert(int32_t id);
+  // Remove all rows. The time depends on their number, not on table_rows.
+  void clear();
   // Copy elements [begin, begin + n) of the whole table, row by row, zeros included.
   void copy(int64_t begin, int64_t n, float* to) const;
 };

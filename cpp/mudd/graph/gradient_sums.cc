@@ -62,15 +62,18 @@ void GradientSums::book(std::vector<Sum>& levels, const Parameter& parameter, in
   const auto capacity = [&](int64_t level) {
     return std::min(rows, rows_per_run * (level + 1 < count ? int64_t{1} << level : runs_));
   };
+  const auto list = [&](int64_t level) {
+    return place + aligned(capacity(level) * 4) + aligned(capacity(level) * width * 4);
+  };
   int64_t few = 0;
-  for (int64_t level = 0; level < count; ++level) few += place + aligned(capacity(level) * width * 4);
+  for (int64_t level = 0; level < count; ++level) few += list(level);
   by_rows = by_rows && rows_per_run > 0 && 2 * few <= count * whole;
   for (int64_t level = 0; level < count; ++level) {
     int64_t& end = level + 1 < count ? waiting_bytes_ : plane_bytes_;
     Sum sum;
     sum.offset = end;
     if (by_rows) sum.rows = {.table_rows = rows, .width = width, .capacity = capacity(level)};
-    end += by_rows ? place + aligned(capacity(level) * width * 4) : whole;
+    end += by_rows ? list(level) : whole;
     levels.push_back(sum);
   }
 }
@@ -136,8 +139,16 @@ void GradientSums::place(Sum& sum, std::byte* memory) {
     sum.all = reinterpret_cast<float*>(at);
     return;
   }
-  sum.rows.place = reinterpret_cast<int32_t*>(at);
-  sum.rows.values = reinterpret_cast<float*>(at + aligned(sum.rows.table_rows * 4));
+  sum.rows = rows_at(sum.rows, at);
+}
+
+// The index of all rows comes first, then the rows of the list and their values.
+RowGradient GradientSums::rows_at(RowGradient sizes, std::byte* memory) {
+  Pieces pieces(memory);
+  sizes.place = pieces.take<int32_t>(sizes.table_rows);
+  sizes.ids = pieces.take<int32_t>(sizes.capacity);
+  sizes.values = pieces.take<float>(sizes.capacity * sizes.width);
+  return sizes;
 }
 
 void GradientSums::point(GradSink& sink, int parameter, int use, int run) {
@@ -164,15 +175,12 @@ const RowTotal* GradientSums::rows(int parameter, int use) const {
 
 GradientSums::TotalPlace GradientSums::place(int parameter, int use) const {
   const Sum& sum = last(parameter, use);
-  return {.offset = sum.offset, .by_rows = sum.all ? 0 : 1};
+  return {.offset = sum.offset, .by_rows = sum.all ? 0 : sum.rows.capacity};
 }
 
 RowGradient GradientSums::rows_at(const Parameter& parameter, std::byte* plane, TotalPlace place) {
-  std::byte* at = plane + place.offset;
-  return {.table_rows = parameter.rows(),
-          .width = parameter.cols(),
-          .values = reinterpret_cast<float*>(at + aligned(parameter.rows() * 4)),
-          .place = reinterpret_cast<int32_t*>(at)};
+  return rows_at({.table_rows = parameter.rows(), .width = parameter.cols(), .capacity = place.by_rows},
+                 plane + place.offset);
 }
 
 void GradientSums::release() {

@@ -60,7 +60,7 @@ class GradientSums {
   // The place of a use's total in the flat buffer.
   struct TotalPlace {
     int64_t offset = 0;
-    int64_t by_rows = 0;  // 1: a row list
+    int64_t by_rows = 0;  // rows that fit a row list; 0: the total is whole
   };
   TotalPlace place(int parameter, int use) const;
   // Return the total of a use of `parameter` at `place` of another process's buffer.
@@ -81,6 +81,7 @@ class GradientSums {
   void book(std::vector<Sum>& levels, const Parameter& parameter, int64_t elements, int64_t rows_per_run,
             bool by_rows);
   void place(Sum& sum, std::byte* memory);
+  static RowGradient rows_at(RowGradient sizes, std::byte* memory);
   void book_cut(const Plan& plan, const ParamStore& store, int64_t bucket_bytes);
   void place_slices();
   const Sum& last(int parameter, int use) const { return sums_[parameter][use].back(); }

@@ -51,7 +51,7 @@ void SharedStep::book_totals() {
   for (const GradientUse& use : executor_.plan().gradients)
     most_rows = std::max(most_rows, store.parameters().at(use.parameter).rows());
   every_row_.resize(static_cast<size_t>(most_rows));
-  std::iota(every_row_.begin(), every_row_.end(), 0);
+  std::iota(every_row_.begin(), every_row_.end(), 1);
   for (size_t u = 0; u < executor_.plan().gradients.size(); ++u) {
     const GradientUse& use = executor_.plan().gradients[u];
     auto& totals = totals_[use.parameter];

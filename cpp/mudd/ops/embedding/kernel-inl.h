@@ -73,18 +73,33 @@ void tree(const EmbeddingGrad& g, const int32_t* rows, int64_t n, int first, int
            [&](int64_t d, int lanes) { store(sum + d, load(sum + d, lanes) + load(spare + d, lanes), lanes); });
 }
 
-void bwd(const EmbeddingGrad& g, int64_t id_begin, int64_t id_end, int64_t column) {
+// Return the first index of `found` with an id of at least `id`.
+inline int64_t first_found(const EmbeddingGrad& g, int64_t id) {
+  int64_t low = 0, high = g.n_found;
+  while (low < high) {
+    const int64_t at = (low + high) / 2;
+    if (g.found[at] < id) low = at + 1;
+    else high = at;
+  }
+  return low;
+}
+
+void bwd(const EmbeddingGrad& g, int64_t begin, int64_t end, int64_t column) {
   const int64_t width = g.width - column < kEmbeddingColumns ? g.width - column : kEmbeddingColumns;
   float sums[32 * kEmbeddingColumns];  // shards are an int: at most 31 levels
-  for (int64_t id = id_begin; id < id_end; ++id) {
-    const int32_t *rows = g.order + g.begin[id], n = g.begin[id + 1] - g.begin[id];
-    const int64_t to = g.out_place ? g.out_place[id] : id;
-    if (to < 0) continue;
+  int64_t at = first_found(g, begin);
+  for (int64_t to = begin; to < end; ++to) {
+    const int64_t id = g.out_ids ? g.out_ids[to] : to;
+    if (g.out_ids) at = first_found(g, id);
+    else if (at < g.n_found && g.found[at] < id) ++at;
+    const bool occurs = at < g.n_found && g.found[at] == id;
+    const int32_t* rows = occurs ? g.order + g.begin[at] : nullptr;
+    const int64_t n = occurs ? g.begin[at + 1] - g.begin[at] : 0;
     if (n > 0) tree(g, rows, n, 0, g.shards, column, width, sums, sums + kEmbeddingColumns);
     const float* add[kMaxEmbeddingAdds];
     int n_add = 0;
     for (int a = 0; a < g.n_add; ++a) {
-      const int64_t from = g.add_place ? g.add_place[a][id] : id;
+      const int64_t from = g.add_place ? g.add_place[a][id] - 1 : id;
       if (from >= 0 && (!g.add_place || from < g.add_count[a])) add[n_add++] = g.add[a] + from * g.width + column;
     }
     float* out = g.out + to * g.width + column;
