@@ -15,7 +15,7 @@ CODE = "--explain-error"
 WRITING = 'sample --config=small.py --prompt "def "'
 # The line of another command names these.
 _HIDDEN = (
-    *("teach", "sweep", "evaluate", "data show", "data convert", "data inspect"),
+    *("teach", "sweep", "race", "evaluate", "data show", "data convert", "data inspect"),
     *("average", "verify", "diff", "commbench", "scale", "slurm"),
 )
 _OF_SAMPLE = (  # options of sample; validate also has --step

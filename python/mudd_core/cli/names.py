@@ -55,7 +55,7 @@ TOOLS: dict[str, tuple[str, str]] = {
     ),
     "bakeoff": (
         "mudd_core.tools.bakeoff.command",
-        "train several families on the same text and compare them; also: sweep, race",
+        "train several families on the same text, compare them; also: sweep, race",
     ),
     "sweep": (
         "mudd_core.cli.sweep.command",

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
+from mudd_core.cli.sweep.processes import STOPPED
 from mudd_core.config import load_config
 from places import ROOT
 
@@ -20,7 +22,7 @@ import paired  # noqa: E402
 import prose_corpus  # noqa: E402
 import step_times  # noqa: E402
 from contestants import BASE, CONTESTANTS, Contestant, chosen  # noqa: E402
-from entries import Entry, Result, entry_of, finished, steps_of  # noqa: E402
+from entries import entry_of, finished, steps_of  # noqa: E402
 from step_times import StepTime  # noqa: E402
 
 import race  # noqa: E402
@@ -34,10 +36,6 @@ TIMES = {
 
 def one(name: str) -> Contestant:
     return next(found for found in CONTESTANTS if found.name == name)
-
-
-def result(entry: Entry, bits: float) -> Result:
-    return Result(entry, bits, 1.0, "hash", "commit", "date")
 
 
 @pytest.mark.parametrize("contestant", CONTESTANTS, ids=lambda found: found.name)
@@ -93,29 +91,50 @@ def test_the_key_of_a_run_is_the_same_in_every_process_and_changes_with_the_mode
     assert len({entries.digest_of(found) for found in CONTESTANTS}) == len(CONTESTANTS)
 
 
+class Children:
+    """Processes that end at once, with the bits per byte of the contestant; the third one is asked to stop."""
+
+    seen: ClassVar[list[str]] = []
+
+    def __init__(self, jobs: int) -> None:
+        assert jobs == 1
+
+    def run(
+        self,
+        lines: list[list[str]],
+        starts: Callable[[int], None],
+        ended: Callable[[int, int, str], None],
+    ) -> bool:
+        for number, line in enumerate(lines):
+            work = Path(line[-1].removeprefix("--workdir="))
+            self.seen.append(work.name)
+            if len(self.seen) == 3:
+                ended(number, STOPPED, "")
+                return False
+            work.mkdir(parents=True)
+            bits, steps = 2.0 - 0.1 * ("-rows-" in work.name), int(work.name.split("-")[2])
+            found = {"step": steps, "val_bits_per_byte": bits, "seconds": 1.0, "final_hash": "hash"}
+            (work / "summary.json").write_text(json.dumps(found))
+            ended(number, 0, "")
+        return True
+
+
 def test_a_second_call_runs_only_what_has_no_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    seen: list[Entry] = []
-
-    def train(a: argparse.Namespace, contestant: Contestant, entry: Entry) -> Result:
-        seen.append(entry)
-        if len(seen) == 3:
-            raise SystemExit("[race] stopped")
-        return result(entry, 2.0 - 0.1 * (contestant.name == "rows"))
-
-    monkeypatch.setattr(race, "train", train)
+    seen = Children.seen
+    monkeypatch.setattr(race, "Processes", Children)
     monkeypatch.setattr(race, "read", lambda path: TIMES)
     options = ["--folder", str(tmp_path), "--only=rows", "--corpora=code", "--seeds=2", "--minutes=3"]
-    with pytest.raises(SystemExit, match="stopped"):
-        race.run(race.parse(["run", *options]))
+    assert race.run(race.parse(["run", *options])) == STOPPED
     with (tmp_path / "runs.jsonl").open("a") as file:
         file.write('{"entry": {"corpus"')  # a process that was killed while it wrote
     assert len(finished(tmp_path / "runs.jsonl")) == 2
     before = len(seen)
-    race.run(race.parse(["run", *options]))
-    race.run(race.parse(["run", *options]))
+    assert race.run(race.parse(["run", *options])) == 0
+    assert race.run(race.parse(["run", *options])) == 0
     assert seen[before - 1] == seen[before] and len(set(seen)) == len(seen) - 1 == 6
+    assert not list((tmp_path / "work").iterdir())
     text = race.table(race.parse(["table", *options]))
     assert "| rows | 300.0 | 150.0 | 1200 | 1.9000 | +0.1000 [+0.1000, +0.1000] |" in text
     assert "0 runs are left" in capsys.readouterr().out

@@ -87,6 +87,7 @@ def test_a_program_learns_and_equal_seeds_have_equal_results(folder: Path, name:
         program(folder, name, "--seed=3", f"--out={out}"), capture_output=True, text=True, check=True
     )
     losses = [float(loss) for loss in re.findall(r"^step \d+: loss ([\d.]+), ", done.stdout, re.MULTILINE)]
+    # New weights guess: the loss of equal probabilities, but for their size.
     assert len(losses) == STEPS and losses[0] == pytest.approx(math.log(VOCAB), abs=0.2)
     assert losses[-1] < 0.7 * losses[0]
     found = json.loads(out.read_text())
@@ -129,6 +130,7 @@ def test_the_validation_has_every_target_of_whole_sequences_once(folder: Path) -
     # 3e-7 is the rounding of losses of about 4 in fp32.
     assert loss == pytest.approx(nats.mean(), rel=3e-7)
     found = torch_race.result(loss, data, 2.0)
+    # As above.
     assert found["val_bits_per_byte"] == pytest.approx(nats.sum() / math.log(2) / BYTES, rel=3e-7)
     assert found["seconds"] == 2.0
     write_fields(folder, val_bytes=0)
@@ -139,6 +141,7 @@ def test_a_head_of_zeros_has_the_loss_of_equal_probabilities(folder: Path) -> No
     model = nanochat.Model(VOCAB, LENGTH)
     nn.init.zeros_(model.head.weight)
     loss = torch_race.validate(model, race_data.read_data(folder))
+    # Half an ulp of fp32.
     assert loss == pytest.approx(math.log(VOCAB), rel=1e-7)
 
 

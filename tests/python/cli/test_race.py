@@ -211,6 +211,7 @@ def test_schedules_fit_to_another_number_of_steps() -> None:
 def test_gains_are_paired_and_minutes_are_interpolated() -> None:
     first = [standing(3, 30, [2.0, 2.2], [2.0, 2.2]), standing(12, 120, [1.6, 1.8], [1.6, 1.8])]
     other = [standing(3, 20, [1.9, 2.1], [2.0, 2.2]), standing(12, 80, [1.5, None], [1.6, 1.8])]
+    # Equal gains, but for rounding.
     assert other[0].gain == pytest.approx(0.1) and other[0].gain_interval95 == pytest.approx(0.0, abs=1e-9)
     assert other[1].gain == pytest.approx(0.1) and other[1].gain_interval95 is None
     assert first[0].mean == pytest.approx(2.1) and first[1].mean == pytest.approx(1.7)

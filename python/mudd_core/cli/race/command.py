@@ -5,7 +5,7 @@
     python3 launch.py race --recipes=mine.txt --plan
 
 A recipe is a config, or a line `NAME: CONFIG ARGUMENTS` of a file mine.txt, or `NAME: ! COMMAND` for a program
-(docs/running/race.md). The first one is the reference. The steps of all recipes are timed in turn once, so start a race
+(docs/running/look.md). The first one is the reference. The steps of all recipes are timed in turn once, so start a race
 on a quiet machine; a busy one later only makes it longer. Ctrl-C or SIGTERM saves the run and exits with code 75; the
 same command resumes, and more recipes, minutes or seeds may be added. It writes race.json and race.html to --out.
 """
