@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 WAITING = "waiting for a turn"
-PAUSE = 0.02  # seconds after a turn: idle threads of the last program may spin for some milliseconds
 
 
 class Ranks:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from contestants import BASE, ROOT, Contestant
 
+from mudd_core.cli.race.timed_steps import WARMUP
 from mudd_core.cli.race.turns import Program, take_turns
 from shapes import commit, cpu_name, usable_cores
 
@@ -38,7 +39,7 @@ def measure(contestants: list[Contestant], count: int, threads: int) -> dict[str
         programs[one.name, False] = _program(one.config, one.arguments, count, threads)
         if one.table is not None:
             programs[one.name, True] = _program(one.config, one.small_table(), count, threads)
-    reports = take_turns(list(programs.values()), _turns(count))
+    reports = take_turns(list(programs.values()), WARMUP + count)
     seconds = {}
     for (name, is_small), report in zip(programs, reports, strict=True):
         if report is None:
@@ -54,17 +55,11 @@ def _step_time(one: Contestant, seconds: dict[tuple[str, bool], float], threads:
     return StepTime(dense, seconds[one.name, True] + row_seconds(*one.table, threads))
 
 
-def _turns(count: int) -> int:
-    from step_in_turn import WARMUP
-
-    return WARMUP + count
-
-
 def _program(config: str, arguments: tuple[str, ...], count: int, threads: int) -> Program:
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
-    script = str(ROOT / "bench/race/step_in_turn.py")
     os.chdir(ROOT)  # the arguments name files of examples/
-    return Program([sys.executable, script, str(count), config, *arguments], environment)
+    module = "mudd_core.cli.race.timed_steps"
+    return Program([sys.executable, "-m", module, str(count), config, *arguments], environment)
 
 
 def row_seconds(rows: int, width: int, tables: int, threads: int) -> float:

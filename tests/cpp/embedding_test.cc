@@ -194,7 +194,7 @@ TEST_CASE("a gradient given by its rows has the bits of the whole one, over runs
   CHECK_THROWS_AS(make(c).backward_rows(dy, &small, {}), Error);
 }
 
-TEST_CASE("ids of a large table are sorted as those of a small one") {
+TEST_CASE("the gradient of a large table has the bits of a small table with the same rows") {
   // Three digits of the sort; the gradient's scratch and rows do not grow with the table.
   const Case large{2, 40, (int64_t{1} << 23) + 5, 8, 2};
   auto ids = ids_of(large);
