@@ -36,6 +36,7 @@ void bind_optim(py::module_& m) {
       .def_readonly("aliases", &OptimizerSpec::aliases)
       .def_readonly("moments", &OptimizerSpec::moments)
       .def_readonly("narrow_second", &OptimizerSpec::narrow_second, "The second moment may be stored in bf16.")
+      .def_readonly("by_rows", &OptimizerSpec::by_rows, "It has a moment and the last update of each row.")
       .def_readonly("whole_matrices", &OptimizerSpec::whole_matrices)
       .def_property_readonly(
           "takes", [](const OptimizerSpec& s) { return names_of(s.takes); },

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <span>
 
 namespace mudd {
 namespace {
@@ -38,6 +37,17 @@ bool RowGradient::insert(int32_t id) {
   return true;
 }
 
+// Entry k of the list has a row if the place of this row refers to k. Such entries come first.
+int64_t RowGradient::listed() const {
+  int64_t low = 0, high = capacity;
+  while (low < high) {
+    const int64_t k = low + (high - low) / 2;
+    if (slot(ids[k]) == k) low = k + 1;
+    else high = k;
+  }
+  return low;
+}
+
 void RowGradient::clear() {
   for (int64_t i = 0; i < count; ++i) place[ids[i]] = 0;
   count = 0;
@@ -52,6 +62,13 @@ void RowGradient::copy(int64_t begin, int64_t n, float* to) const {
     begin += count_here;
     to += count_here;
   }
+}
+
+bool RowTotal::has_no_rows(int64_t begin, int64_t n) const {
+  const int64_t width = leaves_[0].width, first = begin / width, last = (begin + n - 1) / width;
+  return std::all_of(leaves_.begin(), leaves_.end(), [&](const RowGradient& leaf) {
+    return std::all_of(leaf.place + first, leaf.place + last + 1, [](int32_t place) { return place == 0; });
+  });
 }
 
 void RowTotal::copy(int64_t begin, int64_t n, float* to) const {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -19,6 +20,9 @@ struct RowGradient {
   // Return the row of values, or -1.
   int64_t slot(int64_t r) const { return int64_t{place[r]} - 1; }
   const float* row(int64_t r) const { return place[r] == 0 ? nullptr : values + slot(r) * width; }
+  // Return the number of rows in `ids`, which is `count` in the process that fills the list. `count` is no part of
+  // shared memory, so other processes read it from the list.
+  int64_t listed() const;
   // Add a row of the table unless it is there; the caller writes its values. Return false if there is no room.
   bool insert(int32_t id);
   // Remove all rows. The time depends on their number, not on table_rows.
@@ -35,6 +39,10 @@ class RowTotal {
   explicit RowTotal(std::vector<RowGradient> leaves) : leaves_(std::move(leaves)) {}
   // The same as RowGradient::copy.
   void copy(int64_t begin, int64_t n, float* to) const;
+  // Return true if no process has a row of elements [begin, begin + n).
+  bool has_no_rows(int64_t begin, int64_t n) const;
+  // Return the gradient of each process; `ids` is null if it is whole.
+  std::span<const RowGradient> leaves() const { return leaves_; }
 
  private:
   std::vector<RowGradient> leaves_;  // one at least

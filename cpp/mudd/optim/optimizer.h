@@ -34,6 +34,7 @@ struct UpdateParameter {
   void* v = nullptr;            // second moment, of type Optimizer::second(), or null
   float* row_moment = nullptr;  // factors of the second moment [rows] and [cols], in place of v, or null
   float* column_moment = nullptr;
+  float* row_update = nullptr;        // the number of the last update of each row, for OptimizerSpec::by_rows
   void* packed_plain = nullptr;       // panels of W (see gemm.h), refreshed from the new w, or null
   void* packed_transposed = nullptr;  // panels of W^T
   DType packed = DType::f32;          // compute type that the panels are for

@@ -33,8 +33,9 @@ struct OptimizerSpec {
   std::string name;
   std::string help;  // one clause
   std::vector<std::string> aliases = {};
-  int moments = 1;               // 2: with a second one
+  int moments = 1;               // of each weight; 2: with a second one
   bool narrow_second = false;    // the second one may be stored in bf16
+  bool by_rows = false;          // it has a moment and the number of the last update for each row
   bool whole_matrices = false;   // it needs all of a matrix at once; otherwise processes may update parts of it
   std::vector<Role> takes = {};  // matrices of these roles; empty: every parameter
   std::vector<Role> by_default = {};  // the ones among them that optim.name=<name> updates with it

@@ -65,6 +65,7 @@ void SharedStep::book_totals() {
     for (int r = 0; r < comm_.node_size(); ++r) {
       RowGradient leaf = GradientSums::rows_at(p, gradients_.plane(r), over_ranks_.place(r, static_cast<int>(u)));
       if (!by_rows(r)) {  // a whole table: every row is in place
+        leaf.ids = nullptr;
         leaf.place = every_row_.data();
         leaf.values = over_ranks_.first(r, static_cast<int>(u));
       }

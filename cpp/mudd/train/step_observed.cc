@@ -67,7 +67,7 @@ void TrainStep::show_numbers(StepReport& report) {
 }
 
 void WeightUpdate::show(StepStage stage, const GradientSync& sync, NodeObserver& observer) const {
-  constexpr const char* kNames[] = {"first moment", "second moment", "row moment", "column moment"};
+  constexpr const char* kNames[] = {"first moment", "second moment", "row moment", "column moment", "row update"};
   const ParamStore& store = executor_.store();
   const auto see = [&](int i, const char* value, void* data, const Part& part, PlaneAxis axis, DType dtype) {
     const Parameter& p = store.parameters().at(i);

@@ -95,11 +95,15 @@ void WeightUpdate::book_moments(const GradientSync& sync) {
     std::vector<Part> members = {};
   };
   std::vector<Wanted> wanted = {
-      {moment_}, {second_}, {DType::f32, PlaneAxis::rows}, {DType::f32, PlaneAxis::columns}};
+      {moment_}, {second_}, {DType::f32, PlaneAxis::rows}, {DType::f32, PlaneAxis::columns},
+      {DType::f32, PlaneAxis::rows}};
   for (int i : store.parameters().trained()) {
     const Part part = sync.part(i);
-    wanted[kFirst].members.push_back(part);
-    if (group_of(i).optimizer->spec().moments < 2) continue;
+    const OptimizerSpec& spec = group_of(i).optimizer->spec();
+    if (spec.moments > 0) wanted[kFirst].members.push_back(part);
+    for (const int k : {kRows, kUpdates})
+      if (spec.by_rows) wanted[k].members.push_back(part);
+    if (spec.moments < 2) continue;
     if (!is_factored(i)) wanted[kSecond].members.push_back(part);
     for (const int k : {kRows, kColumns})
       if (is_factored(i)) wanted[k].members.push_back(part);
@@ -146,12 +150,17 @@ void WeightUpdate::add_matrix(const GradientSync& sync, const Part& part, int64_
   a.fan_in = p.fan_in;
   a.fan_out = p.fan_out;
   const int64_t in_part = begin - part.begin;
-  a.m = store.planes().data(moments_[kFirst], i) + in_part * size_of(moment_);
+  const OptimizerSpec& spec = group.optimizer->spec();
+  if (spec.moments > 0) a.m = store.planes().data(moments_[kFirst], i) + in_part * size_of(moment_);
+  if (spec.by_rows) {
+    a.row_moment = store.planes().floats(moments_[kRows], i) + in_part / p.cols();
+    a.row_update = store.planes().floats(moments_[kUpdates], i) + in_part / p.cols();
+  }
   if (is_factored(i)) {
     check(begin % matrix == 0 && end - begin == matrix, "train_step", p.name, ": expected whole matrices");
     a.row_moment = store.planes().floats(moments_[kRows], i) + in_part / p.cols();
     a.column_moment = store.planes().floats(moments_[kColumns], i) + in_part / matrix * p.cols();
-  } else if (group.optimizer->spec().moments > 1) {
+  } else if (spec.moments > 1) {
     a.v = store.planes().data(moments_[kSecond], i) + in_part * size_of(second_);
   }
   a.packed = store.compute();

@@ -47,13 +47,13 @@ class WeightUpdate {
   // (update).
   void show(StepStage stage, const GradientSync& sync, NodeObserver& observer) const;
 
-  // Return the planes of the moments in the ParamStore: the first, the second, then the second's row and column
-  // moments, up to the last one with a parameter.
+  // Return the planes of the moments in the ParamStore: the first, the second, the second's row and column
+  // moments, the updates of rows, up to the last one with a parameter.
   const std::vector<int>& moments() const { return moments_; }
   int64_t scratch_bytes() const { return scratch_.bytes(); }
 
  private:
-  enum Moment { kFirst, kSecond, kRows, kColumns };  // indices in moments()
+  enum Moment { kFirst, kSecond, kRows, kColumns, kUpdates };  // indices in moments()
 
   // The matrices of an optimizer, or their rows that are updated here. indices: of their parameters in the
   // store; in_stack: the index of the matrix in its stack.

@@ -22,8 +22,8 @@ from mudd_core.engine.weight_average import AVERAGED, WeightAverage
 if TYPE_CHECKING:
     from mudd_core import _core
 
-_MOMENTS = ("first_moment", "second_moment", "row_moment", "column_moment")
-_FACTORS = (np.float32, np.float32)  # types of the row and column moments
+_MOMENTS = ("first_moment", "second_moment", "row_moment", "column_moment", "row_update")
+_OF_ROWS = (np.float32, np.float32, np.float32)  # types of the moments after the second one
 _UPDATES = "updates/count"
 
 
@@ -101,7 +101,7 @@ class EngineState:
         found: dict[str, AnyTensor] = {}
         for name in own_names(self._store):
             found[name] = weights[name]
-            for (moment, plane), dtype in zip(self._moments, [*moments, *_FACTORS], strict=False):
+            for (moment, plane), dtype in zip(self._moments, [*moments, *_OF_ROWS], strict=False):
                 if self._store.holds(plane, name):
                     shape = self._store.shape(plane, name)
                     found[f"{moment}/{name}"] = made_tensor(shape, dtype, partial(np.zeros, shape, dtype))

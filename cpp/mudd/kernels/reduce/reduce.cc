@@ -24,6 +24,9 @@ const ReduceKernels& kernels() {
 
 double block_square(const GradientPlanes& g, int64_t block) {
   const int64_t at = block * kNormBlock, begin = g.begin + at, n = std::min(kNormBlock, g.n - at);
+  if (std::all_of(g.rows, g.rows + g.n_planes,
+                  [&](const RowTotal* rows) { return rows && rows->has_no_rows(begin, n); }))
+    return 0;
   const float* planes[kMaxPlanes] = {};
   float copies[kMaxPlanes][kNormBlock];  // of planes with a row list
   for (int p = 0; p < g.n_planes; ++p) {
