@@ -1,8 +1,10 @@
 // Rows of the tables that read each element once: activations, sums, rotations, conversions, lookups, gated units.
 #include <algorithm>
+#include <numeric>
 
 #include "mudd/kernels/convert/convert.h"
 #include "mudd/kernels/reduce/reduce.h"
+#include "mudd/kernels/table_gradient/table_gradient.h"
 #include "mudd/ops/activation/activation.h"
 #include "mudd/ops/add/add.h"
 #include "mudd/ops/dropout/dropout.h"
@@ -82,17 +84,19 @@ void add_lookups() {
     };
   });
   // Two rows of dy for every id, one in each shard.
-  register_rows(embedding_rows(), "backward", moves(1.5), [](const EmbeddingKernels& k) {
-    std::vector<int32_t> order(kRows), begin(kRows / 2 + 1);
+  register_rows(table_gradient_rows(), "write", moves(1.5), [](const TableGradientKernels& k) {
+    std::vector<int32_t> order(kRows), begin(kRows / 2 + 1), found(kRows / 2);
+    std::iota(found.begin(), found.end(), 0);
     for (int32_t i = 0; i <= kRows / 2; ++i) begin[static_cast<size_t>(i)] = 2 * i;
     for (int32_t i = 0; i < kRows; ++i) order[static_cast<size_t>(i)] = i / 2 + i % 2 * (kRows / 2);
-    return [&k, order = std::move(order), begin = std::move(begin), dy = filled(kAll),
+    return [&k, order = std::move(order), begin = std::move(begin), found = std::move(found), dy = filled(kAll),
             dtable = Floats(kAll / 2)]() mutable {
       const int64_t cuts[] = {0, kRows / 2, kRows};
-      EmbeddingGrad g;
+      TableGradient g;
       g.dy = dy.data(), g.dy_stride = kCols, g.order = order.data(), g.begin = begin.data();
+      g.found = found.data(), g.n_found = kRows / 2;
       g.cuts = cuts, g.shards = 2, g.width = kCols, g.out = dtable.data();
-      for (int64_t column = 0; column < kCols; column += kEmbeddingColumns) k.bwd(g, 0, kRows / 2, column);
+      for (int64_t column = 0; column < kCols; column += kTableColumns) k.write(g, 0, kRows / 2, column);
     };
   });
 }

@@ -9,6 +9,7 @@
 #include "embedding_runner.h"
 #include "mudd/base/parallel.h"
 #include "mudd/graph/node.h"
+#include "mudd/kernels/table_gradient/table_gradient.h"
 #include "mudd/ops/embedding/reference.h"
 
 using namespace mudd;
@@ -30,33 +31,45 @@ TEST_CASE("embedding rows equal the reference on every edge of the lanes") {
         std::vector<float> y(want.size());
         row.kernels->fwd(0, rows, d, ids.data(), table.data(), d, kScale, residual.data(), d, y.data(), d);
         CHECK(distance(y, want, y.size()) <= tolerance("embedding.y"));
-
-        // All rows have id 1 of 3, in two shards cut after the first row.
-        std::vector<int32_t> order(rows), found{1}, begin{0, static_cast<int32_t>(rows)};
-        for (int64_t r = 0; r < rows; ++r) order[r] = static_cast<int32_t>(r);
-        const std::vector<int64_t> cuts{0, std::min<int64_t>(1, rows), rows};
-        const auto before = numbers(3, 3 * d);
-        const float* add[] = {before.data()};
-        std::vector<float> dtable(3 * d, 1e30f);
-        const EmbeddingGrad g{.dy = residual.data(),
-                              .dy_stride = d,
-                              .order = order.data(),
-                              .found = found.data(),
-                              .begin = begin.data(),
-                              .n_found = 1,
-                              .cuts = cuts.data(),
-                              .shards = 2,
-                              .width = d,
-                              .out = dtable.data(),
-                              .add = add,
-                              .n_add = 1,
-                              .scale = kScale};
-        for (int64_t column = 0; column < d; column += kEmbeddingColumns) row.kernels->bwd(g, 0, 3, column);
-        auto dwant = widen(before);
-        for (int64_t r = 0; r < rows; ++r)
-          for (int64_t i = 0; i < d; ++i) dwant[d + i] += double(kScale) * residual[r * d + i];
-        CHECK(distance(dtable, dwant, dtable.size()) <= tolerance("embedding.dtable"));
       }
+  });
+}
+
+TEST_CASE("rows of the table gradient equal the reference on every edge of the lanes, with signs and without") {
+  for_each_row(table_gradient_rows(), [](const auto& row) {
+    for (const bool is_signed : {false, true})
+      for (int64_t rows : {0, 1, 5})
+        for (int64_t d : {1, 7, 8, 9, 16, 17, 33, 257, 300}) {
+          // All rows have id 1 of 3, in two shards cut after the first row.
+          const auto dy = numbers(2, rows * d);
+          std::vector<int32_t> order(rows), found{1}, begin{0, static_cast<int32_t>(rows)};
+          for (int64_t r = 0; r < rows; ++r) order[r] = static_cast<int32_t>(r);
+          const std::vector<int64_t> cuts{0, std::min<int64_t>(1, rows), rows};
+          const std::vector<float> signs{1, -1, -1, 1, -1};
+          const auto before = numbers(3, 3 * d);
+          const float* add[] = {before.data()};
+          std::vector<float> dtable(3 * d, 1e30f);
+          const TableGradient g{.dy = dy.data(),
+                                .dy_stride = d,
+                                .order = order.data(),
+                                .signs = is_signed ? signs.data() : nullptr,
+                                .found = found.data(),
+                                .begin = begin.data(),
+                                .n_found = rows > 0 ? 1 : 0,
+                                .cuts = cuts.data(),
+                                .shards = 2,
+                                .width = d,
+                                .out = dtable.data(),
+                                .add = add,
+                                .n_add = 1,
+                                .scale = kScale};
+          for (int64_t column = 0; column < d; column += kTableColumns) row.kernels->write(g, 0, 3, column);
+          auto dwant = widen(before);
+          for (int64_t r = 0; r < rows; ++r)
+            for (int64_t i = 0; i < d; ++i)
+              dwant[d + i] += double(kScale) * (is_signed ? signs[r] : 1) * dy[r * d + i];
+          CHECK(distance(dtable, dwant, dtable.size()) <= tolerance("embedding.dtable"));
+        }
   });
 }
 

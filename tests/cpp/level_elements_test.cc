@@ -5,12 +5,14 @@
 #include "level_rows.h"
 #include "mudd/kernels/convert/convert.h"
 #include "mudd/kernels/gemm/gemm.h"
+#include "mudd/kernels/table_gradient/table_gradient.h"
 #include "mudd/ops/activation/activation.h"
 #include "mudd/ops/add/add.h"
 #include "mudd/ops/dropout/dropout.h"
 #include "mudd/ops/embedding/embedding.h"
 #include "mudd/ops/glu/glu.h"
 #include "mudd/ops/linear/linear.h"
+#include "mudd/ops/ngram_rows/ngram_rows.h"
 #include "mudd/ops/rope/rope.h"
 
 using namespace mudd;
@@ -162,20 +164,44 @@ TEST_CASE("dropout") {
 
 TEST_CASE("embedding") {
   check_levels(embedding_rows(), [](const EmbeddingKernels& k, Draw& draw) {
-    const int64_t d = draw.between(1, kEmbeddingColumns), rows = 9;
-    const Floats table = draw.floats(5 * d), dy = draw.floats(rows * d), residual = draw.floats(rows * d);
-    const int32_t ids[] = {4, 0, 0, 3, 3, 3, 1, 3, 0}, order[] = {1, 2, 8, 6, 3, 4, 5, 7, 0};
-    const int32_t found[] = {0, 1, 3, 4}, begin[] = {0, 3, 4, 8, 9};
-    const int64_t cuts[] = {0, 4, 7, 9};
-    Floats y = plane(rows * d), out = plane(5 * d);
+    const int64_t d = draw.between(1, 300), rows = 9;
+    const Floats table = draw.floats(5 * d), residual = draw.floats(rows * d);
+    const int32_t ids[] = {4, 0, 0, 3, 3, 3, 1, 3, 0};
+    Floats y = plane(rows * d);
     const float scale = draw.coin() ? 1.0f : 5.7f;
     k.fwd(0, rows, d, ids, table.data(), d, scale, draw.coin() ? residual.data() : nullptr, d, y.data(), d);
-    EmbeddingGrad g;
+    return y;
+  });
+}
+
+TEST_CASE("ngram rows") {
+  check_levels(ngram_rows_rows(), [](const NgramRowsKernels& k, Draw& draw) {
+    const int64_t d = draw.between(1, 300), orders = draw.between(1, 3), rows = 3;
+    const Floats table = draw.floats(5 * d);
+    const int32_t ids[] = {4, 0, 0, 3, 3, 3, 1, 3, 0};
+    const float signs[] = {1, -1, -1, 1, 1, -1, 1, -1, 1};
+    Floats y = plane(rows * d);
+    k.fwd(0, rows, d, orders, ids, signs, table.data(), d, y.data(), d);
+    return y;
+  });
+}
+
+TEST_CASE("table gradient") {
+  check_levels(table_gradient_rows(), [](const TableGradientKernels& k, Draw& draw) {
+    const int64_t d = draw.between(1, kTableColumns), rows = 9;
+    const Floats dy = draw.floats(rows * d);
+    const int32_t order[] = {1, 2, 8, 6, 3, 4, 5, 7, 0};
+    const int32_t found[] = {0, 1, 3, 4}, begin[] = {0, 3, 4, 8, 9};
+    const int64_t cuts[] = {0, 4, 7, 9};
+    const float signs[] = {1, -1, -1, 1, 1, -1, 1, -1, 1};
+    Floats out = plane(5 * d);
+    TableGradient g;
     g.dy = dy.data(), g.dy_stride = d, g.order = order, g.cuts = cuts, g.shards = 3;
+    g.signs = draw.coin() ? signs : nullptr;
     g.found = found, g.begin = begin, g.n_found = 4;
-    g.width = d, g.out = out.data(), g.scale = scale;
-    k.bwd(g, 0, 5, 0);
-    return joined({y, out});
+    g.width = d, g.out = out.data(), g.scale = draw.coin() ? 1.0f : 5.7f;
+    k.write(g, 0, 5, 0);
+    return out;
   });
 }
 

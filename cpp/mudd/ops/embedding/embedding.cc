@@ -1,17 +1,13 @@
 #include "mudd/ops/embedding/embedding.h"
 
 #include <algorithm>
-#include <array>
 #include <limits>
-#include <numeric>
-#include <span>
-#include <utility>
 #include <vector>
 
-#include "mudd/base/arena.h"
 #include "mudd/base/math.h"
 #include "mudd/base/parallel.h"
 #include "mudd/graph/node.h"
+#include "mudd/graph/table_sink.h"
 #include "mudd/kernels/convert/convert.h"
 #include "mudd/kernels/convert/wide_rows.h"
 
@@ -26,56 +22,6 @@ namespace {
 
 enum Input { kIds, kTable, kResidual };
 constexpr int64_t kRowsPerTask = 64;
-constexpr int64_t kTasks = 256;  // the rows of the gradient are split into about this many blocks
-constexpr int kDigitBits = 11;
-constexpr int64_t kDigits = 1 << kDigitBits;
-
-// Scratch of backward: the cuts of the shards, contiguous ids, the sorted rows, and the ids that occur with their
-// starts. Its size does not depend on the vocabulary, which may be much larger than the number of rows.
-struct Scratch {
-  int64_t* cuts;
-  int32_t *ids, *order, *spare, *found, *begin, *ends;
-  int64_t bytes;
-
-  Scratch(std::byte* base, int64_t rows, int shards) {
-    Pieces pieces(base);
-    cuts = pieces.take<int64_t>(shards + 1);
-    ids = pieces.take<int32_t>(rows);
-    order = pieces.take<int32_t>(rows);
-    spare = pieces.take<int32_t>(rows);
-    found = pieces.take<int32_t>(rows);
-    begin = pieces.take<int32_t>(rows + 1);
-    ends = pieces.take<int32_t>(kDigits);
-    bytes = pieces.used();
-  }
-};
-
-// Sort the rows by one digit of their ids; rows with an equal digit keep their order.
-void sort_by_digit(int64_t rows, int shift, const int32_t* from, int32_t* to, const Scratch& s) {
-  const auto digit = [&](int32_t row) { return s.ids[row] >> shift & (kDigits - 1); };
-  std::fill_n(s.ends, kDigits, 0);
-  for (int64_t r = 0; r < rows; ++r) ++s.ends[digit(from[r])];
-  std::exclusive_scan(s.ends, s.ends + kDigits, s.ends, 0);
-  for (int64_t r = 0; r < rows; ++r) to[s.ends[digit(from[r])]++] = from[r];
-}
-
-// Sort the rows by (id, row) into `order`; fill `found` and `begin` (EmbeddingGrad), and return their number.
-int64_t sort_rows(int64_t rows, int64_t vocabulary, Scratch* s) {
-  std::iota(s->order, s->order + rows, 0);
-  for (int shift = 0; (vocabulary - 1) >> shift > 0; shift += kDigitBits) {
-    sort_by_digit(rows, shift, s->order, s->spare, *s);
-    std::swap(s->order, s->spare);
-  }
-  int64_t count = 0;
-  for (int64_t r = 0; r < rows; ++r) {
-    const int32_t id = s->ids[s->order[r]];
-    if (count > 0 && s->found[count - 1] == id) continue;
-    s->found[count] = id;
-    s->begin[count++] = static_cast<int32_t>(r);
-  }
-  s->begin[count] = static_cast<int32_t>(rows);
-  return count;
-}
 
 class Embedding : public Node {
  public:
@@ -126,7 +72,7 @@ class Embedding : public Node {
     io.output(y);
     io.scratch_forward(y.rows() * static_cast<int64_t>(sizeof(int32_t)));
     gradient_rows_ = std::min(table.rows(), positions_ ? positions_per_sample_ : y.rows());
-    if (io.wants_gradient(kTable)) io.scratch_backward(Scratch(nullptr, y.rows(), io.shards().count()).bytes);
+    if (io.wants_gradient(kTable)) io.scratch_backward(TableSink::bytes(y.rows(), io.shards().count()));
     kernels_ = &choose(embedding_rows());
   }
 
@@ -149,68 +95,13 @@ class Embedding : public Node {
   void backward(const Run& run) override {
     if (!run.wants(kTable)) return;
     const Tensor& dy = run.dout(0);
-    const GradSink& sink = run.sink(kTable);
-    const int64_t vocabulary = table_of(run).rows, width = table_of(run).cols;
     const int64_t rows = dy ? dy.rows : 0;
-    const int shards = run.shards().count();
-    Scratch s(run.scratch(), rows, shards);
-    for (int i = 0; i <= shards; ++i) s.cuts[i] = run.shards().row_begin(i, rows);
-    collect_ids(run, rows, s.ids);
-    const int64_t n_found = sort_rows(rows, vocabulary, &s);
-    EmbeddingGrad g{.dy = dy.f32(),
-                    .dy_stride = dy.stride,
-                    .order = s.order,
-                    .found = s.found,
-                    .begin = s.begin,
-                    .n_found = n_found,
-                    .cuts = s.cuts,
-                    .shards = shards,
-                    .width = width,
-                    .out = sink.out,
-                    .add = sink.add.data(),
-                    .n_add = sink.n_add,
-                    .scale = scale_};
-    std::array<const float*, kMaxGradAdds> add{};
-    std::array<const int32_t*, kMaxGradAdds> add_place{};
-    std::array<int64_t, kMaxGradAdds> add_count{};
-    if (sink.out_rows) {
-      for (int i = 0; i < sink.n_add; ++i) {
-        add[i] = sink.add_rows[i]->values;
-        add_place[i] = sink.add_rows[i]->place;
-        add_count[i] = sink.add_rows[i]->count;
-      }
-      insert_rows(std::span(s.found, n_found), sink);
-      g.out = sink.out_rows->values;
-      g.out_ids = sink.out_rows->ids;
-      g.add = add.data();
-      g.add_place = add_place.data();
-      g.add_count = add_count.data();
-    }
-    const int64_t written = sink.out_rows ? sink.out_rows->count : vocabulary;
-    const int64_t rows_per_task = std::max<int64_t>(1, (written + kTasks - 1) / kTasks);
-    const int64_t row_tasks = (written + rows_per_task - 1) / rows_per_task;
-    const int64_t column_tasks = (width + kEmbeddingColumns - 1) / kEmbeddingColumns;
-    parallel_for(row_tasks * column_tasks, [&](int64_t task, int) {
-      const int64_t first = task / column_tasks * rows_per_task;
-      kernels_->bwd(g, first, std::min(first + rows_per_task, written), task % column_tasks * kEmbeddingColumns);
-    });
+    TableSink sink(run.scratch(), rows, run.shards().count());
+    collect_ids(run, rows, sink.ids());
+    sink.write(dy, table_of(run).rows, table_of(run).cols, scale_, run.shards(), run.sink(kTable));
   }
 
  private:
-  // Insert every id that occurs, here or in an add, into the sink; an add that is the output keeps its rows.
-  static void insert_rows(std::span<const int32_t> found, const GradSink& sink) {
-    RowGradient& out = *sink.out_rows;
-    const auto adds = std::span(sink.add_rows).first(static_cast<size_t>(sink.n_add));
-    if (std::find(adds.begin(), adds.end(), &out) == adds.end()) out.clear();
-    const auto insert = [&](std::span<const int32_t> ids) {
-      for (const int32_t id : ids)
-        check(out.insert(id), "embedding", "table: expected a gradient of at most ", out.capacity, " rows");
-    };
-    insert(found);
-    for (const RowGradient* add : adds)
-      if (add != &out) insert({add->ids, static_cast<size_t>(add->count)});
-  }
-
   // Compute row r of the output from a 16-bit table, converted to fp32.
   void forward_row(const Tensor& table, int64_t id, const Run& run, int64_t r) const {
     constexpr int32_t kFirst = 0;
