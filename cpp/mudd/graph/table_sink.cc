@@ -17,6 +17,7 @@ namespace {
 constexpr int64_t kTasks = 256;  // the rows of the gradient are split into about this many blocks
 constexpr int kDigitBits = 11;
 constexpr int64_t kDigits = 1 << kDigitBits;
+static_assert(kMaxTableAdds == kMaxGradAdds);
 
 const TableGradientKernels& kernels() {
   static const TableGradientKernels& best = choose(table_gradient_rows());
@@ -30,7 +31,7 @@ void insert_rows(std::span<const int32_t> found, const GradSink& sink) {
   if (std::find(adds.begin(), adds.end(), &out) == adds.end()) out.clear();
   const auto insert = [&](std::span<const int32_t> ids) {
     for (const int32_t id : ids)
-      check(out.insert(id), "table", "expected a gradient of at most ", out.capacity, " rows");
+      check(out.insert(id), "table_gradient", "rows: expected at most ", out.capacity, ", got more");
   };
   insert(found);
   for (const RowGradient* add : adds)

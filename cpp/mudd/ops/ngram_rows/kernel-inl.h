@@ -15,7 +15,7 @@ inline void prefetch(const float* row, int64_t d) {
 void fwd(int64_t begin, int64_t end, int64_t d, int64_t orders, const int32_t* ids, const float* signs,
          const float* table, int64_t table_stride, float* y, int64_t y_stride) {
   const int64_t first = begin * orders, last = end * orders;
-  // Rows of a large table are in no cache, so many loads have to be on their way at the same time.
+  // Rows of a large table are in no cache, so loads of several rows have to overlap.
   for (int64_t i = first; i < last && i < first + kAhead; ++i) prefetch(table + ids[i] * table_stride, d);
   for (int64_t r = begin; r < end; ++r) {
     const int64_t at = r * orders;

@@ -26,7 +26,7 @@ namespace {
 enum Input { kIds, kTable, kSegments, kCache };
 constexpr int64_t kMostOrder = 3;
 constexpr int64_t kRowsPerTask = 64;
-constexpr int32_t kCachedBelow = 1 << 24;  // fp32 holds all integers below it
+constexpr int64_t kCachedBelow = 1 << 24;  // fp32 holds all integers below it
 
 // Return the orders of "2,3".
 std::vector<int64_t> orders_of(const std::string& text) {
@@ -144,18 +144,45 @@ class NgramRows : public Node {
     }
     return found;
   }
-  static int64_t cache_rows(const Run& run) { return run.in(kCache).rows / run.in(kIds).rows; }
+  // Return Tmax; an empty batch has none.
+  static int64_t cache_rows(const Run& run) {
+    return run.in(kCache).rows / std::max<int64_t>(1, run.in(kIds).rows);
+  }
 
-  // Write the ids and signs of all n-grams.
-  void look_up(const Run& run, const TableSink& to) const {
+  void check_ids(const Run& run) const {
     const Tensor& ids = run.in(kIds);
-    check(run.has_in(kCache) || run.step().cache_length == 0, "ngram_rows",
-          "cache: expected one for tokens after ", run.step().cache_length, " tokens of a KV cache");
-    const int32_t below = run.has_in(kCache) ? kCachedBelow : std::numeric_limits<int32_t>::max();
+    const int64_t below = run.has_in(kCache) ? kCachedBelow : int64_t{1} << 31;
     for (int64_t b = 0; b < ids.rows; ++b)
       for (int64_t t = 0; t < ids.cols; ++t)
         if (const int32_t id = ids.i32()[b * ids.stride + t]; id < 0 || id >= below)
           fail("ngram_rows", "ids: expected values in [0, ", below, "), got ", id, " at [", b, ", ", t, "]");
+  }
+
+  // Check the length of the cache, and its ids that belong to n-grams of this call.
+  void check_cached(const Run& run) const {
+    const int64_t length = run.step().cache_length;
+    check(run.has_in(kCache) || length == 0, "ngram_rows", "cache: expected one for tokens after ", length,
+          " tokens of a KV cache");
+    if (!run.has_in(kCache)) return;
+    const int64_t rows = cache_rows(run), time = run.in(kIds).cols;
+    check(length >= 0 && (length + time <= rows || time == 1), "ngram_rows", "cache_length: expected at most ",
+          rows - time, " (Tmax - T), got ", length);
+    const int64_t before = *std::max_element(orders_.begin(), orders_.end()) - 1;
+    check(length <= rows || before <= rows, "ngram_rows", "cache: expected Tmax >= ", before,
+          " after Tmax tokens, got ", rows);
+    for (int64_t b = 0; b < run.in(kIds).rows; ++b)
+      for (int64_t p = std::max<int64_t>(0, length - std::min(kMostOrder - 1, rows)); p < length; ++p) {
+        const float id = run.in(kCache).f32()[b * rows + p % rows];
+        check(id >= 0 && id < static_cast<float>(kCachedBelow), "ngram_rows", "cache: expected ids in [0, ",
+              kCachedBelow, "), got ", id, " for token ", p, " of sample ", b);
+      }
+  }
+
+  // Write the ids and signs of all n-grams.
+  void look_up(const Run& run, const TableSink& to) const {
+    const Tensor& ids = run.in(kIds);
+    check_ids(run);
+    check_cached(run);
     const int64_t tasks = (ids.cols + kRowsPerTask - 1) / kRowsPerTask, n = run.in(kTable).rows;
     parallel_for(ids.rows * tasks, [&](int64_t task, int) {
       const int64_t b = task / tasks, first = task % tasks * kRowsPerTask;
@@ -183,8 +210,6 @@ class NgramRows : public Node {
   void extend_cache(const Run& run) const {
     const Tensor& ids = run.in(kIds);
     const int64_t length = run.step().cache_length, rows = cache_rows(run);
-    check(length >= 0 && (length + ids.cols <= rows || ids.cols == 1), "ngram_rows",
-          "cache_length: expected at most ", rows - ids.cols, " (Tmax - T), got ", length);
     for (int64_t b = 0; b < ids.rows; ++b)
       for (int64_t t = 0; t < ids.cols; ++t)
         run.in(kCache).f32()[b * rows + (length + t) % rows] = static_cast<float>(ids.i32()[b * ids.stride + t]);

@@ -3,12 +3,13 @@
 //
 // Inputs: ids i32 [B, T] (at least 0), table_RD fp32 (weight-like), segments i32 [B, T] (optional), cache fp32 [B,
 // 1, Tmax, 1] (optional, contiguous): the ids so far, as numbers; it replaces the ids before the call and gets the
-// new ones at cache_length + t. After Tmax ids a single id replaces the oldest one. Output: y [B, T, D].
+// new ones at cache_length + t. After Tmax ids a single id replaces the oldest one; then Tmax is at least the
+// largest order - 1. Output: y [B, T, D].
 //
 // Tokens of another segment, before the sequence, or up to a token `end` before t (the end of an earlier document)
 // count as absent. With x_k = the token at t - k plus 1, or 0 if it is absent, in integers modulo 2^64:
-//   h = mix(4 seed + o);  h = mix(h + x_k) for k = o - 1, ..., 0
-//   row = floor((h / 2^32) R / 2^32),   sign = 1 - 2 (h mod 2)
+//   h = mix(4 seed + o);  h = mix(h + x_k) for k = o - 1, ..., 0.
+//   row = floor((h / 2^32) R / 2^32),   sign = 1 - 2 (h mod 2).
 // mix is the finalizer of SplitMix64 (Steele et al. 2014). Rows are added in the order of `orders`.
 // Saved: nothing. Backward: dtable[v,:] = sum of sign * dy[b,t,:] over the n-grams with row v, in the order of
 // positions and, for one position, of orders (kernels/table_gradient).
