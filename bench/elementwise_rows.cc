@@ -12,6 +12,7 @@
 #include "mudd/ops/glu/glu.h"
 #include "mudd/ops/grouped_gemm/grouped_gemm.h"
 #include "mudd/ops/linear/linear.h"
+#include "mudd/ops/ngram_rows/ngram_rows.h"
 #include "mudd/ops/rope/rope.h"
 #include "rows.h"
 
@@ -82,6 +83,14 @@ void add_lookups() {
     return [&k, ids = std::move(ids), table = filled(kAll), y = Floats(kAll)]() mutable {
       k.fwd(0, kRows, kCols, ids.data(), table.data(), kCols, 1.0f, nullptr, 0, y.data(), kCols);
     };
+  });
+  register_rows(ngram_rows_rows(), "forward", moves(3), [](const NgramRowsKernels& k) {
+    std::vector<int32_t> ids(2 * kRows);
+    for (int32_t i = 0; i < 2 * kRows; ++i) ids[static_cast<size_t>(i)] = i * 7 % kRows;
+    return
+        [&k, ids = std::move(ids), signs = filled(2 * kRows), table = filled(kAll), y = Floats(kAll)]() mutable {
+          k.fwd(0, kRows, kCols, 2, ids.data(), signs.data(), table.data(), kCols, y.data(), kCols);
+        };
   });
   // Two rows of dy for every id, one in each shard.
   register_rows(table_gradient_rows(), "write", moves(1.5), [](const TableGradientKernels& k) {
