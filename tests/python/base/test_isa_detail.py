@@ -73,6 +73,8 @@ def test_an_op_declares_the_kernels_that_its_sources_choose(op: str) -> None:
         chosen.add("linear")
     if "cross_entropy/node.h" in text:  # the class of the node's base
         chosen.add("cross_entropy")
+    if "graph/table_sink.h" in text:
+        chosen.add("table_gradient")
     if GEMM.search(text):
         chosen.add("gemm")
     assert declared(op) == chosen

@@ -10,6 +10,7 @@
 #include "mudd/graph/table_sink.h"
 #include "mudd/kernels/convert/convert.h"
 #include "mudd/kernels/convert/wide_rows.h"
+#include "mudd/kernels/table_gradient/table_gradient.h"
 
 namespace mudd {
 
@@ -180,7 +181,7 @@ to 1/10000 in equal ratios (Vaswani et al. 2017) and the width of the residual.)
                                   "number of rows of sines and cosines, which replace the table"),
                   option::number("scale", 1, {}, "factor of the rows of the table")},
       .make = make<Embedding>,
-      .kernels = [] { return std::vector{chosen(embedding_rows())}; },
+      .kernels = [] { return std::vector{chosen(embedding_rows()), chosen(table_gradient_rows())}; },
   };
   return spec;
 }

@@ -12,6 +12,7 @@
 #include "mudd/graph/table_sink.h"
 #include "mudd/kernels/convert/convert.h"
 #include "mudd/kernels/convert/wide_rows.h"
+#include "mudd/kernels/table_gradient/table_gradient.h"
 #include "mudd/ops/ngram_rows/reference.h"
 
 namespace mudd {
@@ -106,7 +107,7 @@ class NgramRows : public Node {
  private:
   int64_t per_row() const { return std::ssize(orders_); }
 
-  void check_cache(const Inference& io) const {
+  void check_cache(const Inference& io) {
     if (!io.has_input(kCache)) return;
     const TensorSpec &cache = io.input(kCache), &ids = io.input(kIds);
     check(!io.has_input(kSegments), "ngram_rows", "segments: not together with cache");
@@ -115,6 +116,7 @@ class NgramRows : public Node {
               cache.shape[1] == 1 && cache.shape[2] >= ids.shape[1] && cache.shape[3] == 1,
           "ngram_rows", "cache: expected float32[", ids.shape[0], ", 1, Tmax, 1] with Tmax >= ", ids.shape[1],
           ", got ", cache.text());
+    cache_rows_ = cache.shape[2];
   }
 
   // The ids of a sample from position 0, by positions of the call: negative ones are in the cache.
@@ -139,14 +141,10 @@ class NgramRows : public Node {
     if (run.has_in(kSegments)) found.segments = run.in(kSegments).i32() + b * run.in(kSegments).stride;
     if (run.has_in(kCache)) {
       found.cached = run.step().cache_length;
-      found.cache_rows = cache_rows(run);
+      found.cache_rows = cache_rows_;
       found.cache = run.in(kCache).f32() + b * found.cache_rows;
     }
     return found;
-  }
-  // Return Tmax; an empty batch has none.
-  static int64_t cache_rows(const Run& run) {
-    return run.in(kCache).rows / std::max<int64_t>(1, run.in(kIds).rows);
   }
 
   void check_ids(const Run& run) const {
@@ -164,7 +162,7 @@ class NgramRows : public Node {
     check(run.has_in(kCache) || length == 0, "ngram_rows", "cache: expected one for tokens after ", length,
           " tokens of a KV cache");
     if (!run.has_in(kCache)) return;
-    const int64_t rows = cache_rows(run), time = run.in(kIds).cols;
+    const int64_t rows = cache_rows_, time = run.in(kIds).cols;
     check(length >= 0 && (length + time <= rows || time == 1), "ngram_rows", "cache_length: expected at most ",
           rows - time, " (Tmax - T), got ", length);
     const int64_t before = *std::max_element(orders_.begin(), orders_.end()) - 1;
@@ -209,7 +207,7 @@ class NgramRows : public Node {
 
   void extend_cache(const Run& run) const {
     const Tensor& ids = run.in(kIds);
-    const int64_t length = run.step().cache_length, rows = cache_rows(run);
+    const int64_t length = run.step().cache_length, rows = cache_rows_;
     for (int64_t b = 0; b < ids.rows; ++b)
       for (int64_t t = 0; t < ids.cols; ++t)
         run.in(kCache).f32()[b * rows + (length + t) % rows] = static_cast<float>(ids.i32()[b * ids.stride + t]);
@@ -228,6 +226,7 @@ class NgramRows : public Node {
 
   std::vector<int64_t> orders_;
   int64_t seed_, end_, gradient_rows_ = 0;
+  int64_t cache_rows_ = 0;  // Tmax
   const NgramRowsKernels* kernels_ = nullptr;
 };
 
@@ -253,7 +252,7 @@ colliding n-grams cancel on average (Weinberger et al. 2009). cache [B, 1, Tmax,
                   option::integer("end", -1, from_to(-1, std::numeric_limits<int32_t>::max()),
                                   "token that ends a document; -1: none")},
       .make = make<NgramRows>,
-      .kernels = [] { return std::vector{chosen(ngram_rows_rows())}; },
+      .kernels = [] { return std::vector{chosen(ngram_rows_rows()), chosen(table_gradient_rows())}; },
   };
   return spec;
 }
