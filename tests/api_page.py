@@ -45,8 +45,8 @@ def text() -> str:
 def _described(name: str, value: object) -> list[str]:
     doc = inspect.getdoc(value) or ""
     if isinstance(value, types.ModuleType):
-        names = ", ".join(f"`mc.{name}.{each}`" for each in value.__all__ if not each.endswith("_backward"))
-        return [prose(doc), f"Names: {names}.", *filter(None, [_LINKS.get(name, "")])]
+        names = " ".join(f"`mc.{name}.{each}`" for each in value.__all__ if not each.endswith("_backward"))
+        return [prose(doc), f"Names: {names}", *filter(None, [_LINKS.get(name, "")])]
     if isinstance(value, types.BuiltinFunctionType):  # its docstring starts with the signature
         return [f"```text\n{doc}\n```"]
     return [f"```python\n{signature(f'mc.{name}', value)}\n```", prose(doc)]

@@ -747,6 +747,11 @@ class OptimizerSpec:
         The ones among them that optim.name updates with it.
         """
     @property
+    def by_rows(self) -> bool:
+        """
+        It has a moment and the last update of each row.
+        """
+    @property
     def help(self) -> str:
         ...
     @property

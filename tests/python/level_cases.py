@@ -225,6 +225,14 @@ def ngram_ids(draw: Draw) -> Call:
     return [draw.integers(draw.pick((9, 50000)), samples, length), segments], options
 
 
+def ngram_rows(draw: Draw) -> Call:
+    samples, length, width, rows = draw.pick((1, 2, 4)), draw.size(), draw.size(), draw.pick((64, 1, 7, 1000))
+    segments = np.sort(draw.integers(4, samples, length)) if draw.flag() else None
+    options: Options = {"orders": draw.pick(("2,3", "1", "2", "3,1", "1,2,3"))}
+    options |= {"seed": draw.below(5), "end": draw.pick((-1, 3))}
+    return [draw.integers(draw.pick((9, 50000)), samples, length), draw.array(rows, width), segments], options
+
+
 def pattention(draw: Draw) -> Call:
     width, out, groups = draw.size(97), draw.size(97), draw.pick((1, 1, 2, 3))
     x = tokens(draw, width)
@@ -290,6 +298,6 @@ OPS: dict[str, Callable[[Draw], Call]] = {
     for made in (
         *(activation, adamw, add, attention, cross_entropy, depth_mix, dropout, embedding, glu, grouped_gemm),
         *(layer_norm, linear, lion, lora, moe_balance, moe_route, pattention, rms_norm, rope, sgd),
-        *(ngram_ids, preference_loss, regularized_loss, teacher_loss),
+        *(ngram_ids, ngram_rows, preference_loss, regularized_loss, teacher_loss),
     )
 }

@@ -1,4 +1,4 @@
-"""The hashed n-grams of ops.ngram_ids in NumPy, with unsigned integers of 64 bits."""
+"""The hashed n-grams of ops.ngram_ids and ops.ngram_rows in NumPy, with unsigned integers of 64 bits."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int32]
+Floats = NDArray[np.float64]
 
 
 def mix(h: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -26,10 +27,8 @@ def documents(ids: Ints, segments: Ints | None, end: int) -> NDArray[np.int64]:
     return numbers
 
 
-def ngram_ids(
-    ids: Ints, segments: Ints | None, *, order: int = 2, rows: int = 65536, seed: int = 0, end: int = -1
-) -> Ints:
-    """Return the rows [B, T] of the n-grams that end at each position."""
+def hashes(ids: Ints, segments: Ints | None, *, order: int, seed: int, end: int) -> NDArray[np.uint64]:
+    """Return the hashes [B, T] of the n-grams that end at each position."""
     document, length = documents(ids, segments, end), ids.shape[1]
     h = mix(np.full(ids.shape, seed * 4 + order, np.uint64))
     for back in reversed(range(order)):
@@ -38,4 +37,60 @@ def ngram_ids(
         same = document[:, kept:] == document[:, : length - kept]
         token[:, kept:] = np.where(same, ids[:, : length - kept].astype(np.uint64) + np.uint64(1), 0)
         h = mix(h + token)
+    return h
+
+
+def row_numbers(h: NDArray[np.uint64], rows: int) -> Ints:
+    """Return the rows of a table that hashes select."""
     return ((h >> np.uint64(32)) * np.uint64(rows) >> np.uint64(32)).astype(np.int32)
+
+
+def ngram_ids(
+    ids: Ints, segments: Ints | None, *, order: int = 2, rows: int = 65536, seed: int = 0, end: int = -1
+) -> Ints:
+    """Return the rows [B, T] of the n-grams that end at each position."""
+    return row_numbers(hashes(ids, segments, order=order, seed=seed, end=end), rows)
+
+
+def signed_rows(
+    ids: Ints, segments: Ints | None, rows: int, *, orders: str = "2,3", seed: int = 0, end: int = -1
+) -> list[tuple[Ints, Floats]]:
+    """Return the rows [B, T] and signs [B, T, 1] of the n-grams of each order."""
+    found = []
+    for order in orders.split(","):
+        h = hashes(ids, segments, order=int(order), seed=seed, end=end)
+        found.append((row_numbers(h, rows), np.where(h % np.uint64(2) == 0, 1.0, -1.0)[..., None]))
+    return found
+
+
+def ngram_rows(
+    ids: Ints,
+    table: NDArray[np.float32],
+    segments: Ints | None = None,
+    *,
+    orders: str = "2,3",
+    seed: int = 0,
+    end: int = -1,
+) -> Floats:
+    """Return the sums [B, T, D] over the orders of sign * table[row], in float64."""
+    y = np.zeros((*ids.shape, table.shape[1]))
+    for row, sign in signed_rows(ids, segments, len(table), orders=orders, seed=seed, end=end):
+        y += sign * table[row]
+    return y
+
+
+def ngram_rows_backward(
+    dy: NDArray[np.float32],
+    ids: Ints,
+    table: NDArray[np.float32],
+    segments: Ints | None = None,
+    *,
+    orders: str = "2,3",
+    seed: int = 0,
+    end: int = -1,
+) -> Floats:
+    """Return the gradient of the table in float64."""
+    gradient = np.zeros(table.shape)
+    for row, sign in signed_rows(ids, segments, len(table), orders=orders, seed=seed, end=end):
+        np.add.at(gradient, row, sign * dy)
+    return gradient

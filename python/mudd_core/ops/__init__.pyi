@@ -13,7 +13,7 @@ from mudd_core.graph.tape import Tensor
 T = TypeVar("T", bound=Like)
 Given = Array | Tensor
 
-__all__: list[str] = ['custom', 'activation', 'activation_backward', 'add', 'add_backward', 'attention', 'attention_backward', 'cross_entropy', 'cross_entropy_backward', 'depth_mix', 'depth_mix_backward', 'dropout', 'dropout_backward', 'embedding', 'embedding_backward', 'glu', 'glu_backward', 'grouped_gemm', 'grouped_gemm_backward', 'layer_norm', 'layer_norm_backward', 'linear', 'linear_backward', 'lora', 'lora_backward', 'moe_balance', 'moe_balance_backward', 'moe_route', 'moe_route_backward', 'ngram_ids', 'ngram_ids_backward', 'pattention', 'pattention_backward', 'preference_loss', 'preference_loss_backward', 'regularized_loss', 'regularized_loss_backward', 'rms_norm', 'rms_norm_backward', 'rope', 'rope_backward', 'teacher_loss', 'teacher_loss_backward', 'adamw', 'adamw_backward', 'lion', 'lion_backward', 'sgd', 'sgd_backward']
+__all__: list[str] = ['custom', 'activation', 'activation_backward', 'add', 'add_backward', 'attention', 'attention_backward', 'cross_entropy', 'cross_entropy_backward', 'depth_mix', 'depth_mix_backward', 'dropout', 'dropout_backward', 'embedding', 'embedding_backward', 'glu', 'glu_backward', 'grouped_gemm', 'grouped_gemm_backward', 'layer_norm', 'layer_norm_backward', 'linear', 'linear_backward', 'lora', 'lora_backward', 'moe_balance', 'moe_balance_backward', 'moe_route', 'moe_route_backward', 'ngram_ids', 'ngram_ids_backward', 'ngram_rows', 'ngram_rows_backward', 'pattention', 'pattention_backward', 'preference_loss', 'preference_loss_backward', 'regularized_loss', 'regularized_loss_backward', 'rms_norm', 'rms_norm_backward', 'rope', 'rope_backward', 'teacher_loss', 'teacher_loss_backward', 'adamw', 'adamw_backward', 'lion', 'lion_backward', 'sgd', 'sgd_backward']
 
 @overload
 def custom(forward: Callable[..., Array], backward: Callable[..., Array | Sequence[Array | None]], *inputs: Array) -> Float32:
@@ -350,6 +350,29 @@ def ngram_ids_backward(dy: None, ids: Given, segments: Given | None = None, *, o
     """Gradients (None, None) of ngram_ids; None for absent inputs.
 
     There are none, because ids are integers: pass None as the gradient."""
+
+@overload
+def ngram_rows(ids: Array, table: Array, segments: Array | None = None, cache: Array | None = None, *, orders: str = '2,3', seed: int = 0, end: int = -1) -> Float32:
+    """y = sum over orders of sign * table[row]: a row for each n-gram that ends at a token.
+
+    ids int32 [B, T], table [R, D], y [B, T, D]. Tokens before the sequence, of another segment (segments int32 [B, T]), or
+    of a document that ended with the token `end` count as absent. Let x_k be the token at t - k plus 1, or 0 if it is
+    absent. In integers modulo 2^64, h = mix(4 seed + order); h = mix(h + x_k) for k = order - 1, ..., 0. The row is
+    (h >> 32) R >> 32, and the sign is 1 for an even h, else -1. mix is the finalizer of SplitMix64 (Steele et al. 2014).
+    Signs let the rows of colliding n-grams cancel on average (Weinberger et al. 2009). cache [B, 1, Tmax, 1]: the ids so
+    far, for decoding; scopes.cached(length) sets their number.
+
+    Options:
+        orders: numbers of tokens of the n-grams: of 1, 2 and 3.
+        seed: seed of the hash. Values: 0 to 2147483647.
+        end: token that ends a document; -1: none. Values: -1 to 2147483647."""
+@overload
+def ngram_rows(ids: Given, table: Given, segments: Given | None = None, cache: Given | None = None, *, orders: str = '2,3', seed: int = 0, end: int = -1) -> Tensor: ...
+@overload
+def ngram_rows(ids: Like, table: T, segments: Like | None = None, cache: T | None = None, *, orders: str = '2,3', seed: int = 0, end: int = -1) -> T: ...
+
+def ngram_rows_backward(dy: Given, ids: Given, table: Given, segments: Given | None = None, *, orders: str = '2,3', seed: int = 0, end: int = -1) -> tuple[None, Float32, None]:
+    """Gradients (None, dtable, None) of ngram_rows; None for absent inputs."""
 
 @overload
 def pattention(x: Array, key: Array, value: Array, key_bias: Array | None = None, value_bias: Array | None = None, residual: Array | None = None, *more: Array | None, norm: str = 'l2_norm_gelu', gelu: str = 'gelu_tanh', eps: float = 1e-05, zoom: float = 0.0, scale_factor: float = 1.0, keep_scores: bool = True, drop_path: float = 0.0, purpose: str = 'drop_path') -> Float32 | tuple[Float32, ...]:

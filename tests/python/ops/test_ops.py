@@ -198,6 +198,25 @@ def test_decoding_with_a_cache_equals_the_full_pass() -> None:
         ops.attention(*part, k_cache=k_cache, v_cache=v_cache, **options)
 
 
+def test_ngrams_with_a_cache_equal_the_full_pass_and_a_full_cache_drops_the_oldest_id() -> None:
+    ids, table = integers(9, 2, 14), normal(50, 8)
+    full = ops.ngram_rows(ids, table, orders="2,3", end=4)
+    cache = np.full((2, 1, 6, 1), np.nan, np.float32)  # places that no id was written to are not read
+    at = 0
+    for take in (3, 1, 2, *[1] * 8):
+        with scopes.cached(at):
+            part = np.ascontiguousarray(ids[:, at : at + take])
+            y = ops.ngram_rows(part, table, cache=cache, orders="2,3", end=4)
+        assert np.array_equal(y, full[:, at : at + take])
+        at += take
+    assert np.array_equal(cache[:, 0, [2, 3, 4, 5, 0, 1], 0], ids[:, -6:])
+    with scopes.cached(at), pytest.raises(ValueError, match=r"\[ngram_rows\] cache_length"):
+        ops.ngram_rows(ids[:, :2], table, cache=cache)
+    with scopes.cached(at), pytest.raises(ValueError, match=r"\[ngram_rows\] cache: expected one"):
+        ops.ngram_rows(ids, table)
+    assert ops.ngram_rows(ids[:0, :6], table, cache=cache[:0]).shape == (0, 6, 8)
+
+
 @pytest.mark.parametrize("lay", [read_only, wider_rows, fortran])
 def test_a_cache_that_cannot_be_written_in_place_is_refused(lay: Callable[[Any], Any]) -> None:
     q, cache = normal(1, 2, 8), np.zeros((1, 2, 4, 4), np.float32)

@@ -238,10 +238,11 @@ const OpSpec& ngram_rows_op() {
       .help = R"(y = sum over orders of sign * table[row]: a row for each n-gram that ends at a token.
 
 ids int32 [B, T], table [R, D], y [B, T, D]. Tokens before the sequence, of another segment (segments int32 [B, T]), or
-of a document that ended with the token `end` count as absent. With x_k = the token at t - k plus 1, 0 if it is absent,
-and integers modulo 2^64: h = mix(4 seed + order); h = mix(h + x_k) for k = order - 1, ..., 0; row = (h >> 32) R >> 32;
-sign = 1 for an even h, else -1. mix is the finalizer of SplitMix64 (Steele et al. 2014); signs let the rows of
-colliding n-grams cancel on average (Weinberger et al. 2009). cache [B, 1, Tmax, 1]: the ids so far, for decoding.)",
+of a document that ended with the token `end` count as absent. Let x_k be the token at t - k plus 1, or 0 if it is
+absent. In integers modulo 2^64, h = mix(4 seed + order); h = mix(h + x_k) for k = order - 1, ..., 0. The row is
+(h >> 32) R >> 32, and the sign is 1 for an even h, else -1. mix is the finalizer of SplitMix64 (Steele et al. 2014).
+Signs let the rows of colliding n-grams cancel on average (Weinberger et al. 2009). cache [B, 1, Tmax, 1]: the ids so
+far, for decoding; scopes.cached(length) sets their number.)",
       .inputs = {{"ids", OpInput::kIndex},
                  {"table"},
                  {"segments", OpInput::kOptional | OpInput::kIndex},
