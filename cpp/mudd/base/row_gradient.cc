@@ -4,6 +4,8 @@
 #include <bit>
 #include <cstring>
 
+#include "mudd/base/check.h"
+
 namespace mudd {
 namespace {
 
@@ -39,6 +41,7 @@ bool RowGradient::insert(int32_t id) {
 
 // Entry k of the list has a row if the place of this row refers to k. Such entries come first.
 int64_t RowGradient::listed() const {
+  check(ids != nullptr, "row_gradient", "ids: expected a list of rows, got a whole gradient");
   int64_t low = 0, high = capacity;
   while (low < high) {
     const int64_t k = low + (high - low) / 2;

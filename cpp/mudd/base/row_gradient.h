@@ -13,7 +13,7 @@ struct RowGradient {
   int64_t table_rows = 0, width = 0;
   int64_t capacity = 0;      // rows that fit `values`
   float* values = nullptr;   // [count, width]
-  int32_t* ids = nullptr;    // [count]: the row of the table
+  int32_t* ids = nullptr;    // [count]: the row of the table; memory after them has ids of earlier steps, or zeros
   int32_t* place = nullptr;  // [table_rows]: 1 + the row of values, or 0: zeros, as in new memory
   int64_t count = 0;
 
@@ -21,7 +21,7 @@ struct RowGradient {
   int64_t slot(int64_t r) const { return int64_t{place[r]} - 1; }
   const float* row(int64_t r) const { return place[r] == 0 ? nullptr : values + slot(r) * width; }
   // Return the number of rows in `ids`, which is `count` in the process that fills the list. `count` is no part of
-  // shared memory, so other processes read it from the list.
+  // shared memory, so other processes read it from the list. Error without `ids`.
   int64_t listed() const;
   // Add a row of the table unless it is there; the caller writes its values. Return false if there is no room.
   bool insert(int32_t id);

@@ -94,9 +94,11 @@ void WeightUpdate::book_moments(const GradientSync& sync) {
     PlaneAxis axis = PlaneAxis::elements;
     std::vector<Part> members = {};
   };
-  std::vector<Wanted> wanted = {
-      {moment_}, {second_}, {DType::f32, PlaneAxis::rows}, {DType::f32, PlaneAxis::columns},
-      {DType::f32, PlaneAxis::rows}};
+  std::vector<Wanted> wanted = {{moment_},
+                                {second_},
+                                {DType::f32, PlaneAxis::rows},
+                                {DType::f32, PlaneAxis::columns},
+                                {DType::f32, PlaneAxis::rows}};
   for (int i : store.parameters().trained()) {
     const Part part = sync.part(i);
     const OptimizerSpec& spec = group_of(i).optimizer->spec();

@@ -7,11 +7,11 @@
 
 namespace mudd::reference {
 
-// Run update n (from 1) of w [rows, cols] with the summed gradient g. s, last [rows]: the sum of a row's mean squares,
-// and the number of its last update. decay is the fraction of w to subtract in each update.
+// Run update n (from 1) of w [rows, cols] with the summed gradient g. s, last [rows]: the sum of a row's mean
+// squares, and the number of its last update. decay is the fraction of w to subtract in each update.
 inline void row_adagrad(int64_t rows, int64_t cols, std::vector<double>& w, std::vector<double>& s,
-                        std::vector<double>& last, const std::vector<double>& g, int64_t n, double lr, double decay,
-                        double eps) {
+                        std::vector<double>& last, const std::vector<double>& g, int64_t n, double lr,
+                        double decay, double eps) {
   for (int64_t r = 0; r < rows; ++r) {
     double squares = 0;
     for (int64_t c = 0; c < cols; ++c) squares += g[r * cols + c] * g[r * cols + c];

@@ -1,5 +1,5 @@
-// row_adagrad: Adagrad with one sum for each row of a table (Duchi et al. 2011; docs/maths/optimizers.md, 6.3). Only
-// rows with a gradient change, so the time of an update does not depend on the number of rows.
+// row_adagrad: Adagrad with one sum for each row of a table (Duchi et al. 2011; docs/maths/optimizers.md, 6.3).
+// Only rows with a gradient change, so the time of an update does not depend on the number of rows.
 //
 // Update n of row r [D], whose last update was t (0: none), with the summed gradient g times grad_scale:
 //   s = s + (g_0^2 + g_1^2 + ...) / D      squares and sum in double, s in fp32
@@ -68,6 +68,8 @@ class RowAdagrad final : public Optimizer {
     const Step step{.n = n, .scale = static_cast<float>(grad_scale)};
     bool finite = true;
     for (const UpdateParameter& p : parameters) {
+      check(p.n_grads >= 1 && p.n_grads <= kMaxGradientUses, "row_adagrad", "n_grads: expected 1 to ",
+            kMaxGradientUses, ", got ", p.n_grads);
       const Lists lists(p);
       // The panels of packed copies have many rows, so they are updated block by block.
       finite &= lists.complete() && !is_packed(p) ? update_listed(p, lists, step) : update_all(p, step);
