@@ -21,6 +21,7 @@ from mudd_core.config import Config, OptimConfig, TrainConfig
 from mudd_core.config.fields import replace_path
 from mudd_core.config.schema import lora_of
 from mudd_core.engine.engine import Engine
+from mudd_core.engine.state import MOMENTS
 from mudd_core.run.build.planned_model import cut_of
 from mudd_core.run.ranks.ranks import Ranks
 from tiny_run_config import get_config
@@ -160,7 +161,7 @@ def train(
 
 def joined_weights(comm: dist.Comm, parts: Iterable[tuple[str, int, bytes]]) -> dict[str, bytes]:
     """Return whole weights from the parts of the ranks, also if ranks are processes."""
-    mine = [(name, begin, data.hex()) for name, begin, data in parts if "_moment/" not in name]
+    mine = [(name, begin, data.hex()) for name, begin, data in parts if is_weight(name)]
     everybody = comm.all_gather(json.dumps(mine).encode())
     state: dict[str, bytes] = {}
     for name, _, data in sorted({tuple(part) for one in everybody for part in json.loads(one)}):
@@ -182,7 +183,7 @@ def moments(engine: Engine) -> list[tuple[str, int, bytes]]:
     return [
         (part.name, part.begin, part.array.tobytes())
         for part in engine.state_parts()
-        if "_moment/" in part.name
+        if part.name.partition("/")[0] in MOMENTS
     ]
 
 

@@ -33,6 +33,11 @@ class ParameterGroup:
         """True if each matrix of the group needs one owner."""
         return SPECS[self.optimizer].whole_matrices or self.settings.get("second_moment") == "factored"
 
+    @property
+    def by_rows(self) -> bool:
+        """True if the optimizer updates rows of tables, without a moment for each weight."""
+        return SPECS[self.optimizer].by_rows
+
 
 def optimizer_groups(store: _core.ParamStore, optim: OptimConfig) -> list[ParameterGroup]:
     """Return the parameter groups of a model, without empty ones.
@@ -57,10 +62,11 @@ def optimizer_groups(store: _core.ParamStore, optim: OptimConfig) -> list[Parame
                 )
             owner[name] = spec
             takes = SPECS[spec.optimizer].takes
+            updated = "tables of embeddings" if SPECS[spec.optimizer].by_rows else "matrices of blocks"
             if takes and not _is_matrix(roles[name], about[name]["shape"], takes):
                 others = [one.name for one in SPECS.values() if not one.takes]
                 raise UserError(
-                    f"[config] optim.groups: {spec.optimizer} updates only matrices of blocks, got "
+                    f"[config] optim.groups: {spec.optimizer} updates only {updated}, got "
                     f"'{name}' of role {roles[name]} and shape {list(about[name]['shape'])}; leave "
                     f"it out with '!{name}', or name it in a group of "
                     f"{', '.join(dict.fromkeys(others))}"

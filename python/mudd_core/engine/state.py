@@ -22,9 +22,9 @@ from mudd_core.engine.weight_average import AVERAGED, WeightAverage
 if TYPE_CHECKING:
     from mudd_core import _core
 
-_MOMENTS = ("first_moment", "second_moment", "row_moment", "column_moment", "row_update")
+MOMENTS = ("first_moment", "second_moment", "row_moment", "column_moment", "row_update")
 _OF_ROWS = (np.float32, np.float32, np.float32)  # types of the moments after the second one
-_UPDATES = "updates/count"
+UPDATES = "updates/count"
 
 
 def average_name(name: str) -> str:
@@ -38,7 +38,8 @@ class EngineState:
     With adapters, only their weights are included: the base has a separate file. Frozen parameters have no moments, and
     their weights keep their stored type. With train.average also `average/<name>` of the trained weights, and the
     counts of updates/averaged; a checkpoint may lack both. Lion, sgd and the matrices of muon have no second moment. A
-    factored one is `row_moment/<name>` and `column_moment/<name>`. A bf16 moment is stored as uint16.
+    factored one is `row_moment/<name>` and `column_moment/<name>`. Tables of row_adagrad have `row_moment/<name>` and
+    `row_update/<name>`, the number of each row's last update. A bf16 moment is stored as uint16.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class EngineState:
     ) -> None:
         """Wrap a store. moment_planes: indices of the planes of TrainStep.moment_planes."""
         self._store, self._load, self._average = store, load, average
-        self._moments = list(zip(_MOMENTS, moment_planes, strict=False))
+        self._moments = list(zip(MOMENTS, moment_planes, strict=False))
         self._updates = np.zeros(1, np.int64)
 
     @property
@@ -74,7 +75,7 @@ class EngineState:
             for moment, plane in self._moments:
                 if self._store.holds(plane, name):
                     parts.append(self._part(f"{moment}/{name}", plane, name, writable))
-        rest = {_UPDATES: self._updates, **(self._load.state() if self._load is not None else {})}
+        rest = {UPDATES: self._updates, **(self._load.state() if self._load is not None else {})}
         for name, array in rest.items():
             parts.append(StatePart(name, array.shape, 0, _view(array, writable)))
         return [*parts, *self._average_parts(writable)]
@@ -96,7 +97,7 @@ class EngineState:
     ) -> list[StatePart]:
         """Return the parts before the first update. Each is created on request, because the store may have no memory.
 
-        weights: by name, in the types of the store. moments: dtypes of the first and second one; factors are float32.
+        weights: by name, in the types of the store. moments: dtypes of the first two; others are float32.
         """
         found: dict[str, AnyTensor] = {}
         for name in own_names(self._store):
@@ -105,7 +106,7 @@ class EngineState:
                 if self._store.holds(plane, name):
                     shape = self._store.shape(plane, name)
                     found[f"{moment}/{name}"] = made_tensor(shape, dtype, partial(np.zeros, shape, dtype))
-        found[_UPDATES] = self._updates
+        found[UPDATES] = self._updates
         return whole_parts({**found, **(self._load.state() if self._load is not None else {})})
 
     def _part(self, label: str, plane: int, name: str, writable: bool) -> StatePart:

@@ -135,6 +135,11 @@ def test_a_group_has_selectors_and_settings() -> None:
             "muon: *.gain",
             "muon updates only matrices of blocks, got 'blocks.0.attn_norm.gain' of role gain|of role gain",
         ),
+        (
+            "row_adagrad: *embed, head",
+            r"row_adagrad updates only tables of embeddings, got 'head' of role head and shape \[.*; leave it out with "
+            r"'!head', or name it in a group of adamw, lion, sgd",
+        ),
     ],
 )
 def test_groups_that_do_not_fit_the_model_are_refused(text: str, fault: str) -> None:

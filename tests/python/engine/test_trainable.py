@@ -25,7 +25,7 @@ from tiny_run import TinyRun
 BATCH, LENGTH, LR = 4, 9, 1e-2
 batches = partial(make_batches, samples=BATCH, length=LENGTH)
 MICRO = "micro_batch"
-ELEMENTWISE = [spec.name for spec in _core.optimizer_specs() if not spec.whole_matrices]
+ELEMENTWISE = [spec.name for spec in _core.optimizer_specs() if not (spec.whole_matrices or spec.by_rows)]
 NAMES = ["embed", "blocks.0.attn.q.w", "blocks.1.attn.q.w", "blocks.0.ffn.up.w", "final_norm.gain", "head"]
 
 

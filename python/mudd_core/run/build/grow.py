@@ -22,6 +22,7 @@ from mudd_core.config import Config, ModelConfig, TokenFormerConfig
 from mudd_core.config.mesh import CUT_SLOTS
 from mudd_core.dist import Comm
 from mudd_core.engine.frozen import set_weight
+from mudd_core.engine.state import MOMENTS, UPDATES
 from mudd_core.run.build.start_source import Source, read_source, start_path, stored_shapes
 from mudd_core.run.records.engine import LoopEngine
 
@@ -171,7 +172,7 @@ def start_from(
 
 def _take_state(engine: LoopEngine, model: ModelConfig, source: Source, slot_number: int) -> None:
     """Load the optimizer state of the source, with zeros for new slots and for parameters that were frozen."""
-    kept = {name.partition("/")[0] for name in source.tensors if "moment/" in name}
+    kept = {plane for name in source.tensors if (plane := name.partition("/")[0]) in MOMENTS}
     parts = engine.state_parts(writable=True)
     shapes = {part.name: part.global_shape for part in parts}
     for part in parts:
@@ -197,9 +198,10 @@ def _state_of(
     name, fresh = part.name, partial(np.zeros, part.global_shape, part.array.dtype)
     plane, _, parameter = name.partition("/")
     if name not in source.tensors:
-        # A parameter that was frozen in the source has no moments there.
-        if plane in kept and f"first_moment/{parameter}" not in source.tensors:
-            return fresh()
+        # A parameter that was frozen in the source has no moments there, and no decay to make up for.
+        if plane in kept and not any(f"{other}/{parameter}" in source.tensors for other in kept):
+            count = np.asarray(source.tensors[UPDATES])[0] if plane == "row_update" else 0
+            return np.full(part.global_shape, count, part.array.dtype)
         raise UserError(
             f"[start] {source.path}: '{name}' is missing, because the optimizers differ; set "
             "start.keep_optimizer=false"

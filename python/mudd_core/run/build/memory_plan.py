@@ -15,6 +15,7 @@ from mudd_core.config import Config, ModelConfig, check_config, mesh_of
 from mudd_core.config.mesh import MOST_RANKS
 from mudd_core.config.schema import lora_of
 from mudd_core.engine import memory
+from mudd_core.engine.optimizer_groups import optimizer_groups
 from mudd_core.run.build.disk_space import checkpoint_bytes
 from mudd_core.run.build.mesh_search import Choice, meshes
 from mudd_core.run.build.place import ALONE, Place
@@ -182,16 +183,20 @@ class MemoryPlan:
         model = Model(self.shape, booked_only=True, stored=stored, experts=group, lora=lora_of(self.config))
         model.train_only(choose_trained(model.store, self.config.trained))
         store = model.store
+        groups = optimizer_groups(store, self.config.optim)
+        by_rows = {name for one in groups if one.by_rows for name in one.names}
+        tables = 0
         sizes = {True: [0], False: [0]}  # trained weights of sharded experts (True), and all others
-        for about in map(store.describe, store.names()):
+        for name in store.names():
+            about = store.describe(name)
             if about["trainable"]:
+                tables += math.prod(about["shape"]) if name in by_rows else 0
                 sizes[group is not None and len(about["shape"]) == EXPERT_AXES].append(
                     math.prod(about["shape"])
                 )
         held = store.expert_bytes([])["weights"] if group else 0
-        return _Counted(
-            store.plane_bytes - held, sum(sizes[False]), held, sum(sizes[True]), *map(max, sizes.values())
-        )
+        weights, trained = store.plane_bytes - held, sum(sizes[False])
+        return _Counted(weights, trained, tables, held, sum(sizes[True]), *map(max, sizes.values()))
 
     def least_bytes(self) -> int:
         """Return only the bytes of a node's weights, gradients and one moment.
@@ -200,7 +205,7 @@ class MemoryPlan:
         """
         found, place, mesh = self._counted, self.place, self.config.mesh
         share = place.on_a_node / place.world
-        moments = int(2 * share * (found.trained + found.expert_trained))
+        moments = int(2 * share * (found.trained - found.tables + found.expert_trained))
         dense = int(share * found.weights) if mesh.zero == 3 else found.weights
         return dense + place.on_a_node * found.expert_weights + moments + self._least_gradients(found)
 
@@ -209,7 +214,7 @@ class MemoryPlan:
         place, mesh = self.place, self.config.mesh
         cut = mesh.zero == 3
         experts = 4 * found.expert_trained // (place.world if cut else mesh.expert)
-        each = 4 * found.trained // (place.world if cut else 1)
+        each = 4 * found.trained // place.world if cut else 4 * (found.trained - found.tables)
         return place.on_a_node * (experts + each)
 
     def _exchange_bytes(self, report: Mapping[str, int]) -> int:
@@ -238,13 +243,15 @@ class MemoryPlan:
 class _Counted:
     """Counts of a model's weights.
 
-    weights: bytes. trained: trained elements. largest: elements of the largest parameter.
+    weights: bytes. trained: trained elements. tables: those of tables whose optimizer has no moment for each weight;
+    a step may have gradients of few of their rows. largest: elements of the largest parameter.
 
     The other fields are the same for sharded experts; expert_weights are the bytes of one rank.
     """
 
     weights: int
     trained: int
+    tables: int
     expert_weights: int
     expert_trained: int
     expert_largest: int
