@@ -243,8 +243,8 @@ class MemoryPlan:
 class _Counted:
     """Counts of a model's weights.
 
-    weights: bytes. trained: trained elements. tables: those of tables whose optimizer has no moment for each weight;
-    a step may have gradients of few of their rows. largest: elements of the largest parameter.
+    weights: bytes. trained: trained elements. tables: trained elements of tables that an optimizer updates by rows,
+    without moments of elements; a step may have gradients of few rows. largest: elements of the largest parameter.
 
     The other fields are the same for sharded experts; expert_weights are the bytes of one rank.
     """
