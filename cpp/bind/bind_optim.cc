@@ -24,7 +24,7 @@ std::vector<std::string> names_of(const std::vector<Role>& roles) {
 void bind_optim(py::module_& m) {
   bind::Class<RoleInfo>(m, "Role", "A role of parameters.")
       .def_readonly("name", &RoleInfo::name)
-      .def_readonly("kind", &RoleInfo::kind, "matrix, table (a row for each token) or vector.");
+      .def_readonly("kind", &RoleInfo::kind, "matrix, table (a row for each token), rows (of n-grams) or vector.");
   m.def("roles", [] { return std::vector<RoleInfo>(roles().begin(), roles().end()); }, "All roles of parameters.");
   bind::Class<Setting, Option>(m, "OptimizerSetting", "An option of an optimizer, and how the config sets it.")
       .def_readonly("unit", &Setting::unit, "The unit of an integer.")

@@ -8,7 +8,8 @@ namespace {
 
 constexpr RoleInfo kRoles[] = {{"embedding", "table"}, {"matrix", "matrix"}, {"gain", "vector"},
                                {"bias", "vector"},     {"head", "table"},    {"router", "matrix"},
-                               {"slots", "matrix"},    {"mix", "matrix"}};
+                               {"slots", "matrix"},    {"mix", "matrix"},
+                               {"rows", "rows"}};
 
 }  // namespace
 

@@ -11,10 +11,10 @@
 namespace mudd {
 
 // The use of a parameter; decay, init and rates derive from it (contracts 11).
-enum class Role : uint8_t { embedding, matrix, gain, bias, head, router, slots, mix };
+enum class Role : uint8_t { embedding, matrix, gain, bias, head, router, slots, mix, rows };
 struct RoleInfo {
   const char* name;
-  const char* kind;  // matrix, table (a row for each token) or vector: the choice of optim.decay
+  const char* kind;  // matrix, table (a row for each token) rows (of n-grams) or vector: the choice of optim.decay
 };
 std::span<const RoleInfo> roles();  // in the order of Role
 const char* name_of(Role role);

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from mudd_core.base.errors import UserError
 from mudd_core.config.families import FAMILIES, ModelConfig
 from mudd_core.config.families.family import KEY as FAMILY
+from mudd_core.config.families.ngrams import ngram_faults
 from mudd_core.config.fields import LARGEST, FieldInfo, walk
 from mudd_core.config.mesh_fit import mesh_faults
 from mudd_core.config.mix import SOURCES
@@ -74,7 +75,9 @@ def model_faults(model: ModelConfig) -> list[str]:
 
     The rules between fields are checked only if every single field is valid.
     """
-    return [fault for fault in map(_field_fault, walk(model, "model.")) if fault] or model.faults()
+    return [
+        fault for fault in map(_field_fault, walk(model, "model.")) if fault
+    ] or model.faults() + ngram_faults(model)
 
 
 def check_config(config: Sections, typed: Mapping[str, str] | None = None) -> None:

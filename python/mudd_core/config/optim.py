@@ -22,9 +22,9 @@ _BYTES = {"fp32": 4, "bf16": 2}
 
 # Roles to which weight decay applies.
 DECAYS = {
-    "matrices": ("matrix",),
-    "no_norm_no_bias": ("matrix", "table"),
-    "all": ("matrix", "table", "vector"),
+    "matrices": ("matrix", "rows"),
+    "no_norm_no_bias": ("matrix", "table", "rows"),
+    "all": ("matrix", "table", "vector", "rows"),
 }
 
 
@@ -174,6 +174,18 @@ class OptimConfig:
     muon_momentum: float = _setting("muon_momentum")
     muon_steps: int = _setting("muon_steps")
     muon_adjust_lr: str = _setting("muon_adjust_lr")
+    rows_lr_factor: float = opt(
+        64.0,
+        "factor of the learning rate for the table of n-grams (model.ngram_rows), which row_adagrad updates",
+        low=0.0,
+        later=True,
+    )
+    rows_weight_decay: float = opt(
+        0.0125,
+        "weight decay of the table of n-grams: an update subtracts this fraction times the learning rate of the table",
+        low=0.0,
+        later=True,
+    )
     groups: str = opt(
         "",
         "parameters with another optimizer, such as 'lion: head, lr_factor=0.1; sgd: role=gain, "

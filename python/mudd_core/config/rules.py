@@ -7,6 +7,7 @@ from mudd_core.base.storage import is_bucket, mapped, readable
 from mudd_core.config.average import averaging_of
 from mudd_core.config.families import MupConfig, TokenFormerConfig
 from mudd_core.config.families.crossed import rule_fault
+from mudd_core.config.families.ngrams import ngram_faults
 from mudd_core.config.loss_rules import loss_faults
 from mudd_core.config.mesh import PISSA
 from mudd_core.config.optim import parse_groups
@@ -43,7 +44,7 @@ def _is_power_of_two(number: int) -> bool:
 
 def _model_faults(config: Sections) -> list[str]:
     model = config.model
-    faults = model.faults()
+    faults = model.faults() + ngram_faults(model)
     if model.max_seq_len and config.train.seq_len > model.max_seq_len:
         faults.append(
             f"train.seq_len: expected at most model.max_seq_len ({model.max_seq_len}), "

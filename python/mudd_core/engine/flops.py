@@ -13,12 +13,17 @@ from functools import cache
 
 from mudd_core.config import ModelConfig, head_width, mixture_of
 from mudd_core.config.families import TransformerPPConfig, own_family
+from mudd_core.config.families.ngrams import ngram_weights
 from mudd_core.config.families.spans import layers_of
 
 
 def matrix_weights(model: ModelConfig, vocab_size: int) -> int:
     """Return the number of weights that enter a matmul for a token, including the head."""
-    blocks = model.matrix_weights() if own_family(model) is None else _declared_matrices(model)
+    blocks = (
+        model.matrix_weights() + ngram_weights(model)
+        if own_family(model) is None
+        else _declared_matrices(model)
+    )
     return blocks + vocab_size * model.d_model
 
 

@@ -19,14 +19,31 @@ from mudd_core.models import Batch, Cache, model_function
 
 Caches = dict[str, Array]  # name of a graph input -> array [B, heads, positions, width]
 
+_IDS = "ids_cache"  # name of the graph input with the ids so far
 _PIECES = (64, 8, 1)  # a prompt is split into pieces of these lengths, without padding
 
 
 def new_caches(config: ModelConfig, sequences: int, positions: int) -> Caches:
-    """Return the memory of the keys and values of `sequences` sequences of at most `positions` ids."""
+    """Return the memory of the keys and values of `sequences` sequences of at most `positions` ids, and of the ids."""
     shape = (sequences, kv_heads(config), positions, head_width(config))
     names = (f"{which}_cache.{layer}" for which in "kv" for layer in range(config.n_layer))
-    return {name: np.zeros(shape, np.float32) for name in names}
+    caches = {name: np.zeros(shape, np.float32) for name in names}
+    if config.ngram_rows:
+        caches[_IDS] = np.zeros((sequences, 1, positions, 1), np.float32)
+    return caches
+
+
+def cache_inputs(
+    config: ModelConfig, recorder: Recorder, caches: Caches, samples: int, *, ring: bool
+) -> Cache:
+    """Return the caches of `samples` sequences as inputs of a graph."""
+    values = {
+        name: recorder.input(name, (samples, *array.shape[1:]), "float32", external=True)
+        for name, array in caches.items()
+    }
+    layers = range(config.n_layer)
+    keys, rows = ([values[f"{which}_cache.{i}"] for i in layers] for which in "kv")
+    return Cache(keys, rows, ids=values.get(_IDS), ring=ring)
 
 
 def ring_positions(config: ModelConfig, needed: int, window: str) -> int:
@@ -124,13 +141,7 @@ class Generator:
         if key not in self._plans:
             recorder = Recorder(self.store, training=False, samples=shape[0], shards=1)
             inputs = recorder.input("inputs", shape)
-            values = {
-                name: recorder.input(name, array.shape, "float32", external=True)
-                for name, array in caches.items()
-            }
-            layers = range(self.config.n_layer)
-            keys, rows = ([values[f"{which}_cache.{i}"] for i in layers] for which in "kv")
-            cache = Cache(keys, rows, ring=self.positions > 0)
+            cache = cache_inputs(self.config, recorder, caches, shape[0], ring=self.positions > 0)
             batch = Batch(inputs, known_positions=self.positions)
             with running(recorder):
                 logits = model_function(self.config)(self.config, batch, cache).logits()

@@ -17,6 +17,8 @@ from mudd_core.config.optim import DECAYS, OPTIMIZERS, SPECS, GroupSpec, parse_g
 from mudd_core.config.phases import parse_phases
 from mudd_core.engine.name_patterns import choose_names
 
+ROWS = "rows"  # role of the table of n-grams
+
 
 @dataclass(frozen=True)
 class ParameterGroup:
@@ -74,6 +76,11 @@ def optimizer_groups(store: _core.ParamStore, optim: OptimConfig) -> list[Parame
         groups.append(_group(spec.optimizer, names, optim, spec.settings))
     rest = [name for name in roles if name not in owner]
     main = SPECS[optim.name]
+    rows = [name for name in rest if roles[name] == ROWS]
+    if rows:
+        rates = {"lr_factor": optim.rows_lr_factor, "weight_decay": optim.rows_weight_decay}
+        groups.append(_group("row_adagrad", rows, optim, rates))
+        rest = [name for name in rest if name not in set(rows)]
     if main.by_default:
         matrices = [name for name in rest if _is_matrix(roles[name], about[name]["shape"], main.by_default)]
         groups.append(_group(optim.name, matrices, optim, {}))
@@ -172,5 +179,5 @@ def assign_scales(store: _core.ParamStore, config: Config, groups: list[Paramete
             lr=rate * group_of[name].lr_factor,
             eps=rate if optim.eps_scaling else 1.0,
             decay=1.0 if about["role"] in decaying else 0.0,
-            independent=optim.decay_mode == "independent",
+            independent=optim.decay_mode == "independent" and about["role"] != ROWS,
         )

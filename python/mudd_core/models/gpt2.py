@@ -13,6 +13,7 @@ from mudd_core.config.families import head_width, kv_heads
 from mudd_core.graph.recording import Like
 from mudd_core.models.attention import attend
 from mudd_core.models.hidden import Batch, Cache, Hidden
+from mudd_core.models.ngrams import NgramRows
 
 __all__ = ["Config", "model"]
 
@@ -24,7 +25,9 @@ def model(config: Config, batch: Batch, cache: Cache | None = None) -> Hidden:
     if config.positions == "learned":
         x_BTD = nn.positions(x_BTD, "pos_embed", config.max_seq_len, std=std, given=batch.positions)
     x_BTD = nn.sow("embed.out", dropped(config.embd_dropout, "embed", x_BTD))
+    ngrams = NgramRows(config, batch, cache)
     for layer in range(config.n_layer):
+        x_BTD = ngrams.added(x_BTD, layer)
         with nn.part(f"blocks.{layer}"):
             mid_BTD = nn.sow("mid", attention(config, x_BTD, batch, cache, layer))
             read_BTD = x_BTD if config.parallel else mid_BTD

@@ -47,11 +47,13 @@ class Batch:
 class Cache:
     """Keys and values of the tokens so far: for each layer k and v [B, G, Tmax, hd], written in place.
 
-    ring: a token after Tmax others replaces the oldest one.
+    ids: the ids of these tokens as float32 [B, 1, Tmax, 1], for a model with n-grams. ring: a token after Tmax others
+    replaces the oldest one.
     """
 
     k: Sequence[Like]
     v: Sequence[Like]
+    ids: Like | None = None
     ring: bool = False
 
 

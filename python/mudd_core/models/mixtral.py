@@ -9,6 +9,7 @@ from mudd_core import nn
 from mudd_core.config.families import MixtralConfig as Config
 from mudd_core.models.experts import auxiliary, experts
 from mudd_core.models.hidden import Batch, Cache, Hidden
+from mudd_core.models.ngrams import NgramRows
 from mudd_core.models.transformer_pp import AttentionOptions, attention
 
 __all__ = ["Config", "model"]
@@ -20,7 +21,9 @@ def model(config: Config, batch: Batch, cache: Cache | None = None) -> Hidden:
     x_BTD = nn.embedding(batch.inputs, "embed", config.vocab_size, config.d_model, std=std)
     x_BTD = nn.sow("embed.out", x_BTD)
     metrics, options = [], AttentionOptions(qk_norm=config.qk_norm)
+    ngrams = NgramRows(config, batch, cache)
     for layer in range(config.n_layer):
+        x_BTD = ngrams.added(x_BTD, layer)
         with nn.part(f"blocks.{layer}"):
             x_BTD = nn.sow("mid", attention(config, x_BTD, batch, cache, layer, options))
             with nn.part("ffn"):

@@ -14,6 +14,7 @@ from mudd_core.models.attention import attend
 from mudd_core.models.dense_connections import Streams, divided, final, norm, source, undivided
 from mudd_core.models.experts import auxiliary, experts
 from mudd_core.models.hidden import Batch, Cache, Hidden
+from mudd_core.models.ngrams import NgramRows
 
 __all__ = ["Config", "model"]
 
@@ -21,7 +22,8 @@ __all__ = ["Config", "model"]
 def model(config: Config, batch: Batch, cache: Cache | None = None) -> Hidden:
     """Return the final states for token ids."""
     x_BTD = nn.embedding(batch.inputs, "embed", config.vocab_size, config.d_model, std=config.init_std)
-    x_BTD = nn.sow("embed.out", x_BTD)
+    ngrams = NgramRows(config, batch, cache)
+    x_BTD = ngrams.added(nn.sow("embed.out", x_BTD), 0)
     states = [source(config, x_BTD, 0)]
     inputs = undivided(config, x_BTD, 0)
     metrics: list[Like] = []
@@ -29,6 +31,7 @@ def model(config: Config, batch: Batch, cache: Cache | None = None) -> Hidden:
         x_BTD, of_layer = block(config, inputs, batch, cache, layer)
         if of_layer is not None:
             metrics.append(of_layer)
+        x_BTD = ngrams.added(x_BTD, layer + 1)
         states.append(source(config, x_BTD, layer + 1))
         if layer + 1 < config.n_layer:
             inputs = divided(config, states, x_BTD, layer)

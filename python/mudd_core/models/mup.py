@@ -15,6 +15,7 @@ from mudd_core.config.families.mup import MupConfig as Config
 from mudd_core.graph.recording import Like
 from mudd_core.models.attention import attend
 from mudd_core.models.hidden import Batch, Cache, Hidden
+from mudd_core.models.ngrams import NgramRows
 
 __all__ = ["Config", "model"]
 
@@ -27,7 +28,9 @@ def model(config: Config, batch: Batch, cache: Cache | None = None) -> Hidden:
     if config.e_norm:
         x_BTD = norm(config, x_BTD, "embed_norm")
     x_BTD = nn.sow("embed.out", x_BTD)
+    ngrams = NgramRows(config, batch, cache)
     for layer in range(config.n_layer):
+        x_BTD = ngrams.added(x_BTD, layer)
         with nn.part(f"blocks.{layer}"):
             x_BTD = nn.sow("mid", attention(config, x_BTD, batch, cache, layer))
             x_BTD = nn.sow("out", feed_forward(config, x_BTD))

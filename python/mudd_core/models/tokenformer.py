@@ -15,6 +15,7 @@ from mudd_core.config.families.tokenformer import TokenFormerConfig as Config
 from mudd_core.graph.recording import Like
 from mudd_core.models.attention import attend
 from mudd_core.models.hidden import Batch, Cache, Hidden
+from mudd_core.models.ngrams import NgramRows
 
 __all__ = ["Config", "model"]
 
@@ -24,7 +25,9 @@ def model(config: Config, batch: Batch, cache: Cache | None = None) -> Hidden:
     std = 1.0 if config.init == "jax" else 0.02
     x_BTD = nn.embedding(batch.inputs, "embed", config.vocab_size, config.d_model, std=std)
     x_BTD = nn.sow("embed.out", with_positions(config, x_BTD, batch, std))
+    ngrams = NgramRows(config, batch, cache)
     for layer in range(config.n_layer):
+        x_BTD = ngrams.added(x_BTD, layer)
         with nn.part(f"blocks.{layer}"):
             x_BTD = nn.sow("mid", attention(config, x_BTD, batch, cache, layer))
             x_BTD = nn.sow("out", feed_forward(config, x_BTD))

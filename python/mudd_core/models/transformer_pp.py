@@ -18,6 +18,7 @@ from mudd_core.config.families import TransformerPPConfig as Config
 from mudd_core.graph.recording import Like
 from mudd_core.models.attention import Rotation, attend
 from mudd_core.models.hidden import Batch, Cache, Hidden
+from mudd_core.models.ngrams import NgramRows
 
 __all__ = ["Config", "model"]
 
@@ -28,7 +29,9 @@ def model(config: Config, batch: Batch, cache: Cache | None = None) -> Hidden:
     scale = config.embedding_scale()
     x_BTD = nn.embedding(batch.inputs, "embed", config.vocab_size, config.d_model, std=std, scale=scale)
     x_BTD = nn.sow("embed.out", x_BTD)
+    ngrams = NgramRows(config, batch, cache)
     for layer in range(config.n_layer):
+        x_BTD = ngrams.added(x_BTD, layer)
         with nn.part(f"blocks.{layer}"):
             options = AttentionOptions.of(config, layer)
             x_BTD = nn.sow("mid", attention(config, x_BTD, batch, cache, layer, options))

@@ -168,8 +168,8 @@ const OptimizerSpec& row_adagrad_spec() {
                                   .help = "Adagrad with one number for each row of embeddings, adamw for all else",
                                   .moments = 0,
                                   .by_rows = true,
-                                  .takes = {Role::embedding},
-                                  .by_default = {Role::embedding},
+                                  .takes = {Role::embedding, Role::rows},
+                                  .by_default = {Role::embedding, Role::rows},
                                   .rest = "adamw",
                                   .make = make<RowAdagrad>,
                                   .kernels = [] { return std::vector{chosen(gemm_rows())}; }};

@@ -31,6 +31,19 @@ class Sizes(Decoding):
     )
     d_model: int = opt(256, "width of the residual stream", "channels", low=1)
     n_layer: int = opt(6, "number of blocks", "blocks", low=1, high=10_000)
+    ngram_rows: int = opt(
+        0,
+        "rows of a table in which hashes of the last tokens select rows (docs/maths/ngrams.md); 0 = no table",
+        "rows",
+        low=0,
+        high=2**31 - 1,
+    )
+    ngram_width: int = opt(64, "width of a row of the table of n-grams", "channels", low=1)
+    ngram_orders: str = opt("2,3", "numbers of tokens of the n-grams: 1, 2 and 3")
+    ngram_layers: str = opt(
+        "", "layers before which the rows are added to the residual stream, such as 0,2-3; empty = all"
+    )
+    ngram_end: int = opt(-1, "token that ends a document: no n-gram crosses it; -1 = none", "token", low=-1)
 
     def __post_init__(self) -> None:
         if name := vars(type(self)).get("registered_name"):

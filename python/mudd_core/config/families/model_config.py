@@ -37,6 +37,26 @@ class ModelConfig(Protocol):
         """Number of blocks."""
 
     @property
+    def ngram_rows(self) -> int:
+        """Rows of the table of n-grams; 0 = no table."""
+
+    @property
+    def ngram_width(self) -> int:
+        """Width of a row of the table."""
+
+    @property
+    def ngram_orders(self) -> str:
+        """Numbers of tokens of the n-grams, such as 2,3."""
+
+    @property
+    def ngram_layers(self) -> str:
+        """Layers that read the rows, as spans; empty = all."""
+
+    @property
+    def ngram_end(self) -> int:
+        """Token that ends a document; -1 = none."""
+
+    @property
     def n_head(self) -> int:
         """Query heads."""
 

@@ -10,10 +10,10 @@ import numpy as np
 
 from mudd_core import _core
 from mudd_core.base.types import Array, Float32, Int32
-from mudd_core.engine.generate import Caches
+from mudd_core.engine.generate import Caches, cache_inputs
 from mudd_core.engine.model import Model
 from mudd_core.graph.recording import Recorder, Value, recorded, running
-from mudd_core.models import Batch, Cache, model_function
+from mudd_core.models import Batch, model_function
 from mudd_core.models.hidden import Hidden
 
 _KEPT = 12  # planned graphs of different shapes that are kept
@@ -82,13 +82,7 @@ class Graphs:
         recorder = Recorder(store, training=False, samples=shape[0], shards=1)
         inputs, cache = recorder.input("inputs", shape), None
         if caches is not None:
-            values = {
-                name: recorder.input(name, (shape[0], *array.shape[1:]), "float32", external=True)
-                for name, array in caches.items()
-            }
-            layers = range(self._config.n_layer)
-            keys, rows = ([values[f"{which}_cache.{i}"] for i in layers] for which in "kv")
-            cache = Cache(keys, rows)
+            cache = cache_inputs(self._config, recorder, caches, shape[0], ring=False)
         with running(recorder):
             hidden = model_function(self._config)(self._config, Batch(inputs), cache)
         number = recorded(hidden.h).number
