@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from typing import TypedDict
 
 from mudd_core import _core
+from mudd_core.base.errors import UserError
 from mudd_core.base.types import Array
 from mudd_core.config import LossConfig, ModelConfig
 from mudd_core.engine.pairs import pair_parts
 from mudd_core.engine.teaching import Teaching, has_teacher, input_shape
 from mudd_core.graph.recording import Like, Recorder, recorded, running
 from mudd_core.models import Batch, model_function
+from mudd_core.models.ngrams import TABLE
 
 
 class ExecutorOptions(TypedDict, total=False):
@@ -68,13 +70,18 @@ def declare_parameters(
 ) -> None:
     """Let a model declare its parameters in a store. stored: the 16-bit types of some parameters, by name.
 
-    Raise KeyError for a name in `stored` that the model does not have.
+    Raise KeyError for a name in `stored` that the model lacks, and UserError if its function ignores ngram_rows.
     """
     recorder = Recorder(store, training=False, samples=1, shards=1, stored=stored)
     with running(recorder):
         model_function(config)(config, Batch(recorder.input("inputs", (1, 1))), None)
     if unknown := sorted(set(stored or ()) - set(store.names())):
         raise KeyError(f"[model] stored: there is no '{unknown[0]}'")
+    if config.ngram_rows and TABLE not in store.names():
+        raise UserError(
+            f"[model] ngram_rows: the model function of {config.family} does not use "
+            "mudd_core.models.ngrams.NgramRows; add it or set model.ngram_rows=0"
+        )
 
 
 def plan_graph(

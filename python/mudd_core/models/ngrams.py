@@ -1,4 +1,4 @@
-"""Rows of a table for the n-grams of a text, which chosen layers add to the residual stream through a gate.
+"""Rows of a table for the n-grams of a sequence, which chosen layers add to the residual stream through a gate.
 
 Maths: docs/maths/ngrams.md. Shape letters: B samples, T positions, D width, W width of a row.
 """
@@ -11,7 +11,9 @@ from mudd_core.config.families.ngrams import readers
 from mudd_core.graph.recording import Like
 from mudd_core.models.hidden import Batch, Cache
 
-__all__ = ["NgramRows"]
+__all__ = ["TABLE", "NgramRows"]
+
+TABLE = "ngrams.rows"  # name of the table
 
 
 class NgramRows:
@@ -22,9 +24,7 @@ class NgramRows:
         if not config.ngram_rows:
             return
         rows, width = config.ngram_rows, config.ngram_width
-        table_RW = nn.parameter(
-            "ngrams.rows", (rows, width), role="rows", fan_in=width, fan_out=rows, init="zeros"
-        )
+        table_RW = nn.parameter(TABLE, (rows, width), role="rows", fan_in=width, fan_out=rows, init="zeros")
         rows_BTW = ops.ngram_rows(
             batch.inputs,
             table_RW,

@@ -11,6 +11,7 @@ import torch
 
 import mudd_core as mc
 from both_executors import in_both_executors
+from mudd_core import nn
 from mudd_core.base.errors import UserError
 from mudd_core.config import OptimConfig
 from mudd_core.engine.engine import Engine
@@ -172,3 +173,19 @@ def test_wrong_fields_are_refused() -> None:
     ):
         with pytest.raises(UserError, match=message):
             mc.load_config("tiny.py", [f"model.{field}={value}", "model.ngram_rows=100"])
+
+
+def test_a_family_whose_function_ignores_the_table_is_refused() -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Ignores(mc.FamilyConfig):
+        """A family without a table."""
+
+    def model(config: Ignores, batch: mc.Batch) -> mc.Hidden:
+        x = nn.embedding(batch.inputs, "embed", config.vocab_size, config.d_model, std=0.02)
+        return mc.Hidden(x, nn.head(config, std=0.02))
+
+    mc.register_family(Ignores, model)
+    sizes = {"vocab_size": 17, "max_seq_len": 8, "d_model": 16}
+    assert mc.Model(Ignores(**sizes)).logits(np.arange(3, dtype=np.int32)).shape == (3, 17)
+    with pytest.raises(UserError, match="the model function of Ignores does not use"):
+        mc.Model(Ignores(**sizes, ngram_rows=10))

@@ -112,6 +112,8 @@ def teach(
     optim_muon_momentum: float = ...,
     optim_muon_steps: int = ...,
     optim_muon_adjust_lr: Literal["match_rms_adamw", "original"] = ...,
+    optim_rows_lr_factor: float = ...,
+    optim_rows_weight_decay: float = ...,
     optim_groups: str | os.PathLike[str] = ...,
     loss_normalize: Literal["valid", "all_slots", "micro_mean"] = ...,
     loss_kind: Literal["tokens", "dpo", "orpo"] = ...,
