@@ -1,6 +1,7 @@
 #include "mudd/params/init.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <vector>
 
@@ -26,10 +27,19 @@ void fill_constant(float* out, int64_t size, double value) {
               [&](int64_t begin, int64_t end) { std::fill(out + begin, out + end, static_cast<float>(value)); });
 }
 
+// Write zeros where there are other numbers: a large table in new memory then takes memory only for the rows that
+// training writes.
+void fill_zeros(float* out, int64_t size) {
+  over_pieces(0, size, [&](int64_t begin, int64_t end) {
+    for (float* at = out + begin; at < out + end; ++at)
+      if (std::bit_cast<uint32_t>(*at) != 0) *at = 0;
+  });
+}
+
 }  // namespace
 
 void initialize(const Parameter& p, uint64_t seed, int64_t begin, int64_t end, float* out) {
-  if (p.init == "zeros") return fill_constant(out, end - begin, 0);
+  if (p.init == "zeros") return fill_zeros(out, end - begin);
   if (p.init == "ones") return fill_constant(out, end - begin, 1);
   if (p.init == "last_column") {
     fill_constant(out, end - begin, 0);
