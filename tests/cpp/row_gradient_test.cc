@@ -1,9 +1,12 @@
 // levels: lists of the rows of a gradient as other processes read them, and norms of gradients with a row list.
 #include "mudd/base/row_gradient.h"
 
+#include <array>
+
 #include "compare.h"
 #include "mudd/base/check.h"
 #include "mudd/base/parallel.h"
+#include "mudd/base/row_lists.h"
 #include "mudd/kernels/reduce/reduce.h"
 #include "row_lists.h"
 
@@ -39,21 +42,28 @@ TEST_CASE("a process reads the length of a list from the list, without the count
   CHECK_THROWS_AS(whole.listed(), Error);
 }
 
-TEST_CASE("elements have no rows if no process has one of their rows") {
+TEST_CASE("row lists have each row of all uses and processes once; a whole gradient makes them incomplete") {
   constexpr int64_t kRows = 12, kWidth = 5;
   const std::vector<float> whole = numbers(1, kRows * kWidth);
-  const RowList a(whole, kRows, kWidth, {7, 2}), b(whole, kRows, kWidth, {2, 9});
-  for (const std::vector<RowGradient>& leaves : std::vector<std::vector<RowGradient>>{{a}, {b}, {a, b}}) {
-    const RowTotal total(leaves);
-    CHECK(total.leaves().size() == leaves.size());
-    for (int64_t begin = 0; begin < kRows * kWidth; ++begin)
-      for (int64_t n = 1; begin + n <= kRows * kWidth; ++n) {
-        bool none = true;
-        for (int64_t r = begin / kWidth; r <= (begin + n - 1) / kWidth; ++r)
-          for (const RowGradient& leaf : leaves) none = none && !leaf.row(r);
-        CHECK(total.has_no_rows(begin, n) == none);
-      }
+  const RowList a(whole, kRows, kWidth, {7, 2}), b(whole, kRows, kWidth, {2, 9}), none(whole, kRows, kWidth, {});
+  const RowTotal two({a, none, b}), one({b}), empty({none});
+  const RowTotal* const uses[] = {&two, &empty, &one};
+  const RowLists lists(uses);
+  CHECK(lists.entries() == 6);
+  std::vector<int64_t> rows;
+  for (int64_t entry = 0; entry < lists.entries(); ++entry)
+    if (lists.row(entry) >= 0) rows.push_back(lists.row(entry));
+  CHECK(rows == std::vector<int64_t>{7, 2, 9});
+  for (int64_t row = 0; row < kRows; ++row) CHECK(lists.has(row) == (row == 2 || row == 7 || row == 9));
+  CHECK(RowLists::are_complete(uses));
+  RowGradient all = b;
+  all.ids = nullptr;
+  const RowTotal with_whole({a, all}), many(std::vector<RowGradient>(64, a));
+  for (const RowTotal* const other : {static_cast<const RowTotal*>(nullptr), &with_whole, &many}) {
+    const RowTotal* const both[] = {&one, other};
+    CHECK_FALSE(RowLists::are_complete(both));
   }
+  CHECK(RowLists::are_complete(std::array<const RowTotal*, 1>{&many}));
 }
 
 TEST_CASE("norms of gradients with row lists have the bits of whole ones") {

@@ -67,13 +67,6 @@ void RowGradient::copy(int64_t begin, int64_t n, float* to) const {
   }
 }
 
-bool RowTotal::has_no_rows(int64_t begin, int64_t n) const {
-  const int64_t width = leaves_[0].width, first = begin / width, last = (begin + n - 1) / width;
-  return std::all_of(leaves_.begin(), leaves_.end(), [&](const RowGradient& leaf) {
-    return std::all_of(leaf.place + first, leaf.place + last + 1, [](int32_t place) { return place == 0; });
-  });
-}
-
 void RowTotal::copy(int64_t begin, int64_t n, float* to) const {
   if (leaves_.size() == 1) return leaves_[0].copy(begin, n, to);
   const int64_t width = leaves_[0].width;

@@ -39,8 +39,7 @@ class RowTotal {
   explicit RowTotal(std::vector<RowGradient> leaves) : leaves_(std::move(leaves)) {}
   // The same as RowGradient::copy.
   void copy(int64_t begin, int64_t n, float* to) const;
-  // Return true if no process has a row of elements [begin, begin + n).
-  bool has_no_rows(int64_t begin, int64_t n) const;
+  int64_t width() const { return leaves_[0].width; }
   // Return the gradient of each process; `ids` is null if it is whole.
   std::span<const RowGradient> leaves() const { return leaves_; }
 

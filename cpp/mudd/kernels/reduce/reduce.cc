@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "mudd/base/parallel.h"
+#include "mudd/base/row_lists.h"
 #include "mudd/base/row_tasks.h"
 #include "mudd/base/shard_tree.h"
 #include "mudd/kernels/convert/wide_rows.h"
@@ -24,9 +25,6 @@ const ReduceKernels& kernels() {
 
 double block_square(const GradientPlanes& g, int64_t block) {
   const int64_t at = block * kNormBlock, begin = g.begin + at, n = std::min(kNormBlock, g.n - at);
-  if (std::all_of(g.rows, g.rows + g.n_planes,
-                  [&](const RowTotal* rows) { return rows && rows->has_no_rows(begin, n); }))
-    return 0;
   const float* planes[kMaxPlanes] = {};
   float copies[kMaxPlanes][kNormBlock];  // of planes with a row list
   for (int p = 0; p < g.n_planes; ++p) {
@@ -34,6 +32,38 @@ double block_square(const GradientPlanes& g, int64_t block) {
     planes[p] = g.rows[p] ? copies[p] : g.planes[p] + begin;
   }
   return kernels().squares(n, planes, g.n_planes);
+}
+
+std::span<const RowTotal* const> totals_of(const GradientPlanes& g) {
+  return {g.rows, static_cast<size_t>(g.n_planes)};
+}
+bool is_listed(const GradientPlanes& g) { return RowLists::are_complete(totals_of(g)); }
+
+// Return the number of blocks that are computed one after another.
+int64_t dense_blocks(const GradientPlanes& g) { return is_listed(g) ? 0 : norm_blocks(g.n); }
+
+// Write the blocks of a gradient that is all row lists: blocks without rows are zero.
+void listed_block_squares(const GradientPlanes& g, std::span<double> block_sums) {
+  const RowLists lists(totals_of(g));
+  constexpr int64_t kEntriesPerTask = 64;
+  const std::span<double> out = block_sums.subspan(static_cast<size_t>(g.first_block), norm_blocks(g.n));
+  std::fill(out.begin(), out.end(), 0.0);
+  const int64_t width = g.rows[0]->width();
+  parallel_for((lists.entries() + kEntriesPerTask - 1) / kEntriesPerTask, [&](int64_t task, int) {
+    const int64_t end = std::min(lists.entries(), (task + 1) * kEntriesPerTask);
+    for (int64_t entry = task * kEntriesPerTask; entry < end; ++entry) {
+      const int64_t row = lists.row(entry);
+      if (row < 0) continue;
+      const int64_t from = std::max<int64_t>(0, row * width - g.begin),
+                    to = std::min(g.n, (row + 1) * width - g.begin);
+      for (int64_t block = from / kNormBlock; block * kNormBlock < to; ++block) {
+        // The first row of a block computes it.
+        int64_t first = (g.begin + block * kNormBlock) / width;
+        while (first < row && !lists.has(first)) ++first;
+        if (first == row) out[static_cast<size_t>(block)] = block_square(g, block);
+      }
+    }
+  });
 }
 
 }  // namespace
@@ -48,14 +78,15 @@ void block_squares(std::span<const GradientPlanes> gradients, std::span<double> 
           g.begin);
     check(g.first_block >= 0 && g.first_block + norm_blocks(g.n) <= std::ssize(block_sums), "block_squares",
           "blocks: expected at least ", g.first_block + norm_blocks(g.n), ", got ", block_sums.size());
-    blocks += norm_blocks(g.n);
+    blocks += dense_blocks(g);
+    if (is_listed(g)) listed_block_squares(g, block_sums);
   }
   parallel_for((blocks + kBlocksPerTask - 1) / kBlocksPerTask, [&](int64_t task, int) {
     int64_t at = task * kBlocksPerTask;
     const int64_t end = std::min(at + kBlocksPerTask, blocks);
     int64_t first = 0;  // index of the first block of this gradient
     for (const GradientPlanes& g : gradients) {
-      const int64_t after = first + norm_blocks(g.n);
+      const int64_t after = first + dense_blocks(g);
       for (; at < std::min(after, end); ++at) block_sums[g.first_block + at - first] = block_square(g, at - first);
       if (at == end) return;
       first = after;

@@ -11,6 +11,7 @@
 
 #include "mudd/base/check.h"
 #include "mudd/base/math.h"
+#include "mudd/base/row_lists.h"
 #include "mudd/kernels/gemm/gemm.h"
 #include "mudd/optim/update.h"
 
@@ -18,46 +19,6 @@ namespace mudd {
 namespace {
 
 constexpr int64_t kMaxUpdates = 1 << 24;  // fp32 holds all integers below it
-
-// The row lists of a gradient: of every use, and of every process.
-class Lists {
- public:
-  explicit Lists(const UpdateParameter& p) {
-    for (int use = 0; use < p.n_grads; ++use) {
-      if (!p.grad_rows[use]) complete_ = false;
-      else
-        for (const RowGradient& leaf : p.grad_rows[use]->leaves()) add(leaf);
-    }
-  }
-  // Return false if a use or a process has a whole gradient, so that every row may have one.
-  bool complete() const { return complete_; }
-  int64_t entries() const { return n_ > 0 ? ends_[n_ - 1] : 0; }
-  // Return the row of an entry, or -1 if an earlier list has the same row.
-  int64_t row(int64_t entry) const {
-    const int list = static_cast<int>(std::upper_bound(ends_, ends_ + n_, entry) - ends_);
-    const int64_t id = lists_[list]->ids[entry - (list > 0 ? ends_[list - 1] : 0)];
-    for (int earlier = 0; earlier < list; ++earlier)
-      if (lists_[earlier]->row(id)) return -1;
-    return id;
-  }
-
- private:
-  void add(const RowGradient& leaf) {
-    if (!leaf.ids || n_ == kMost) {
-      complete_ = false;
-      return;
-    }
-    lists_[n_] = &leaf;
-    ends_[n_] = entries() + leaf.listed();
-    ++n_;
-  }
-
-  static constexpr int kMost = 64;
-  const RowGradient* lists_[kMost];
-  int64_t ends_[kMost];
-  int n_ = 0;
-  bool complete_ = true;
-};
 
 class RowAdagrad final : public Optimizer {
  public:
@@ -70,9 +31,10 @@ class RowAdagrad final : public Optimizer {
     for (const UpdateParameter& p : parameters) {
       check(p.n_grads >= 1 && p.n_grads <= kMaxGradientUses, "row_adagrad", "n_grads: expected 1 to ",
             kMaxGradientUses, ", got ", p.n_grads);
-      const Lists lists(p);
+      const std::span<const RowTotal* const> totals{p.grad_rows, static_cast<size_t>(p.n_grads)};
       // The panels of packed copies have many rows, so they are updated block by block.
-      finite &= lists.complete() && !is_packed(p) ? update_listed(p, lists, step) : update_all(p, step);
+      const bool by_list = RowLists::are_complete(totals) && !is_packed(p);
+      finite &= by_list ? update_listed(p, RowLists(totals), step) : update_all(p, step);
     }
     return finite;
   }
@@ -85,7 +47,7 @@ class RowAdagrad final : public Optimizer {
 
   static bool is_packed(const UpdateParameter& p) { return p.packed_plain || p.packed_transposed; }
 
-  static bool update_listed(const UpdateParameter& p, const Lists& lists, const Step& step) {
+  static bool update_listed(const UpdateParameter& p, const RowLists& lists, const Step& step) {
     constexpr int64_t kEntries = 64;
     const int64_t first = p.grad_begin / p.cols;
     std::atomic<bool> finite{true};
