@@ -175,13 +175,13 @@ class OptimConfig:
     muon_steps: int = _setting("muon_steps")
     muon_adjust_lr: str = _setting("muon_adjust_lr")
     rows_lr_factor: float = opt(
-        64.0,
+        8.0,
         "factor of the learning rate for the table of n-grams (model.ngram_rows), which row_adagrad updates",
         low=0.0,
         later=True,
     )
     rows_weight_decay: float = opt(
-        0.0125,
+        0.1,
         "weight decay of the table of n-grams: an update subtracts this fraction times the learning rate of the table",
         low=0.0,
         later=True,

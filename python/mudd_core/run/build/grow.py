@@ -23,6 +23,8 @@ from mudd_core.config.mesh import CUT_SLOTS
 from mudd_core.dist import Comm
 from mudd_core.engine.frozen import set_weight
 from mudd_core.engine.state import MOMENTS, UPDATES
+from mudd_core.models.ngrams import TABLE
+from mudd_core.run.build.grown_rows import grown_rows, is_new
 from mudd_core.run.build.start_source import Source, read_source, start_path, stored_shapes
 from mudd_core.run.records.engine import LoopEngine
 
@@ -110,13 +112,16 @@ def start_weights(
         raise UserError(
             f"[start] {source.path}: '{extra[0]}' has no place in this model ({len(extra)} left over)"
         )
-    if missing := [name for name in names if name not in source.tensors]:
+    new = {name for name in names if is_new(name, source.tensors)}
+    if missing := [name for name in names if name not in source.tensors and name not in new]:
         raise UserError(f"[start] {source.path}: '{missing[0]}' is missing")
     for name in names:
-        if name in there:
+        if name in there or name in new:
             continue
         old, shape = source.tensors[name], tuple(model.store.describe(name)["shape"])
         if not grows(model.config, name) or (old.shape == shape and slot_number < 0):
+            if name == TABLE:
+                old = grown_rows(np.asarray(old), shape[0])
             if old.shape != shape:
                 raise UserError(f"[start] {name}: expected shape {shape}, got {old.shape}")
             if model.store.holds(0, name):
@@ -177,8 +182,8 @@ def _take_state(engine: LoopEngine, model: ModelConfig, source: Source, slot_num
     shapes = {part.name: part.global_shape for part in parts}
     for part in parts:
         plane, _, name = part.name.partition("/")
-        changes = slot_number >= 0 or (name in shapes and source.tensors[name].shape != shapes[name])
-        if plane == "column_moment" and grows(model, name) and changes:
+        is_column = plane == "column_moment" and grows(model, name)
+        if is_column and (slot_number >= 0 or source.tensors[name].shape != shapes[name]):
             raise UserError(
                 f"[start] {part.name}: it has means over the slots, whose number changes; set "
                 "start.keep_optimizer=false"
@@ -198,8 +203,9 @@ def _state_of(
     name, fresh = part.name, partial(np.zeros, part.global_shape, part.array.dtype)
     plane, _, parameter = name.partition("/")
     if name not in source.tensors:
-        # A parameter that was frozen in the source has no moments there, and no decay to make up for.
-        if plane in kept and not any(f"{other}/{parameter}" in source.tensors for other in kept):
+        # A parameter that was frozen or absent in the source has no moments there, and no decay to make up for.
+        frozen = plane in kept and not any(f"{other}/{parameter}" in source.tensors for other in kept)
+        if frozen or is_new(parameter, source.tensors):
             count = np.asarray(source.tensors[UPDATES])[0] if plane == "row_update" else 0
             return np.full(part.global_shape, count, part.array.dtype)
         raise UserError(
@@ -214,6 +220,8 @@ def _state_of(
         )
     if grows(model, parameter):
         return grown(name, np.asarray(old), fresh(), slot_number)
+    if parameter == TABLE:
+        return grown_rows(np.asarray(old), part.global_shape[0])
     if old.shape != part.global_shape:
         raise UserError(f"[start] {name}: expected shape {part.global_shape}, got {old.shape}")
     return np.asarray(old)

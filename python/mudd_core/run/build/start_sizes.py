@@ -11,7 +11,9 @@ from mudd_core.config import Config, ModelConfig
 from mudd_core.config.fields import walk
 from mudd_core.engine.model import Model
 from mudd_core.engine.model_shape import resolved_model
+from mudd_core.models.ngrams import TABLE
 from mudd_core.run.build.grow import grows
+from mudd_core.run.build.grown_rows import is_new, require_multiple
 from mudd_core.run.build.start_source import base_path, run_and_step, stored_shapes
 from mudd_core.run.store.json_files import facts_of, read_saved_config
 from mudd_core.run.store.run_as_text import trained_further
@@ -65,9 +67,13 @@ def _first_other(model: ModelConfig, here: Shapes, there: Shapes) -> str | None:
     """Return a description of the first tensor that does not fit; None if all fit."""
     for name in (*here, *there):
         ours, theirs = here.get(name), there.get(name)
+        if is_new(name, there):
+            continue
         if ours is None or theirs is None:
             return f"'{name}' only {'there' if ours is None else 'here'}"
-        fits = ours[1:] == theirs[1:] if grows(model, name) else ours == theirs
+        fits = ours[1:] == theirs[1:] if grows(model, name) or name == TABLE else ours == theirs
+        if fits and name == TABLE:
+            require_multiple(ours[0], theirs[0])
         if not fits:
             return f"'{name}' {list(theirs)} there, {list(ours)} here"
     return None
