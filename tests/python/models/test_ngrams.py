@@ -109,18 +109,19 @@ def test_a_ring_continues_beyond_the_longest_sequence() -> None:
     assert tokens[:10] == short
 
 
-def optimized(name: str) -> Any:
-    """Return a config whose training touches every part of a table."""
-    fields = {"vocab_size": 61, "max_seq_len": 16}
+def optimized(name: str, rows: int = ROWS) -> Any:
+    """Return a config with a table; a gradient has each row of a small one, and a list of rows of a large one."""
+    fields = {"vocab_size": 61, "max_seq_len": 16, "ngram_rows": rows}
     return config_in_shards(
         dataclasses.replace(config_of(name), **fields),
         optim=OptimConfig(lr=3e-3, rows_lr_factor=8, rows_weight_decay=0.1),
     )
 
 
+@pytest.mark.parametrize("rows", [ROWS, 20_011])
 @pytest.mark.parametrize("name", ["llama_gqa", "mudd", "mixtral"])
-def test_ranks_have_the_bits_of_one_process(name: str) -> None:
-    config = optimized(name)
+def test_ranks_have_the_bits_of_one_process(name: str, rows: int) -> None:
+    config = optimized(name, rows)
     want = train(config, 1)
     for world in (2, 4):
         assert train(config, world) == want, world
@@ -128,8 +129,9 @@ def test_ranks_have_the_bits_of_one_process(name: str) -> None:
     assert train(cut, 2).losses == want.losses
 
 
-def test_threads_micro_batches_and_a_resume_keep_the_bits() -> None:
-    base = optimized("llama_gqa")
+@pytest.mark.parametrize("rows", [ROWS, 20_011])
+def test_threads_micro_batches_and_a_resume_keep_the_bits(rows: int) -> None:
+    base = optimized("llama_gqa", rows)
     batches = make_batches(61, 4, samples=8, length=16)
 
     def run(steps: range, start: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
@@ -146,6 +148,9 @@ def test_threads_micro_batches_and_a_resume_keep_the_bits() -> None:
     assert {"row_moment/ngrams.rows", "row_update/ngrams.rows"} <= set(whole)
     assert "first_moment/ngrams.rows" not in whole
     half = run(range(2))
+    touched = np.any(whole["ngrams.rows"], axis=1)
+    assert np.array_equal(whole["row_update/ngrams.rows"] > 0, touched)
+    assert touched.all() == (rows == ROWS)
     for other in (run(range(4), threads=2), run(range(4), micro_batch_size=2), run(range(2, 4), half)):
         assert set(other) == set(whole)
         assert all(np.array_equal(whole[key], other[key]) for key in whole)
@@ -163,6 +168,12 @@ def test_the_table_has_its_own_rate_and_decay() -> None:
         weights.append(np.array(model.parameters["ngrams.rows"]))
     assert np.any(weights[0])
     assert np.array_equal(2 * weights[0], weights[1])
+    grouped = dataclasses.replace(
+        optimized("llama_gqa"), optim=OptimConfig(lr=3e-3, groups="adamw: role=rows, lr_factor=2")
+    )
+    state = Engine(grouped, mc.Model(grouped.model, seed=5)).state_tensors()
+    assert {"first_moment/ngrams.rows", "second_moment/ngrams.rows"} <= set(state)
+    assert "row_moment/ngrams.rows" not in state
 
 
 def test_wrong_fields_are_refused() -> None:
