@@ -5,28 +5,12 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from reference.numpy_ngrams import documents, mix
-from reference.torch_models import Array, Batch, Config, Params, model_logits, parameter_shapes, rms_norm
-
-
-def rows_and_signs(
-    tokens: Array, segments: Array | None, order: int, rows: int, end: int
-) -> tuple[Array, Array]:
-    """Return the row and the sign of the n-gram that ends at each position [B, T]."""
-    document, h = documents(tokens, segments, end), mix(np.full(tokens.shape, order, np.uint64))
-    for back in reversed(range(order)):
-        token = np.zeros(tokens.shape, np.uint64)
-        for t in range(back, tokens.shape[1]):
-            same = document[:, t - back] == document[:, t]
-            token[:, t] = np.where(same, tokens[:, t - back].astype(np.uint64) + np.uint64(1), 0)
-        h = mix(h + token)
-    found = (h >> np.uint64(32)) * np.uint64(rows) >> np.uint64(32)
-    return found.astype(np.int64), 1.0 - 2.0 * (h % np.uint64(2)).astype(np.float64)
+from reference.numpy_ngrams import signed_rows
+from reference.torch_models import Batch, Config, Params, model_logits, parameter_shapes, rms_norm
 
 
 @dataclass(frozen=True)
@@ -37,7 +21,7 @@ class WithNgrams:
     depth: int
     rows: int
     width: int
-    orders: tuple[int, ...]
+    orders: str
     layers: tuple[int, ...]
     eps: float
     end: int = -1
@@ -64,11 +48,9 @@ class WithNgrams:
         segments = None if batch.segments is None else batch.segments.numpy()
         table = p["ngrams.rows"]
         looked_up = torch.zeros((*tokens.shape, self.width), dtype=table.dtype)
-        for order in self.orders:
-            found, signs = rows_and_signs(tokens, segments, order, self.rows, self.end)
+        for row, sign in signed_rows(tokens, segments, self.rows, orders=self.orders, end=self.end):
             looked_up = (
-                looked_up
-                + torch.from_numpy(signs)[..., None].to(table.dtype) * table[torch.from_numpy(found)]
+                looked_up + torch.from_numpy(sign).to(table.dtype) * table[torch.from_numpy(row).long()]
             )
 
         def named(name: str, value: Tensor) -> Tensor:

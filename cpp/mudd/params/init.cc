@@ -27,8 +27,8 @@ void fill_constant(float* out, int64_t size, double value) {
               [&](int64_t begin, int64_t end) { std::fill(out + begin, out + end, static_cast<float>(value)); });
 }
 
-// Write zeros where there are other numbers: a large table in new memory then takes memory only for the rows that
-// training writes.
+// Write zeros over other numbers only. A large table in new memory then takes memory only for rows that training
+// writes.
 void fill_zeros(float* out, int64_t size) {
   over_pieces(0, size, [&](int64_t begin, int64_t end) {
     for (float* at = out + begin; at < out + end; ++at)

@@ -42,7 +42,7 @@ def make(name: str, **fields: Any) -> tuple[Model, WithNgrams, dict[str, np.ndar
         depth=ours.d_model,
         rows=ROWS,
         width=WIDTH,
-        orders=tuple(int(order) for order in ours.ngram_orders.split(",")),
+        orders=ours.ngram_orders,
         layers=tuple(range(ours.n_layer)) if not ours.ngram_layers else (1,),
         eps=ours.norm_eps,
         end=ours.ngram_end,

@@ -23,7 +23,7 @@ def logits(run: TinyRun) -> np.ndarray:
 
 
 def start_of(run: TinyRun, *more: str) -> tuple[str, ...]:
-    """Return the words of a run that starts from the weights of another one and saves them without a step."""
+    """Return the arguments of a run that starts from the weights of another one and saves them without a step."""
     return (*SHORT, f"start.load_parameters_path={run.workdir}", *more)
 
 

@@ -14,8 +14,8 @@
 
 namespace mudd {
 
-// Look-ups sorted by (row of the table, place). found[k] is the k-th row of the table that occurs; its rows of dy are
-// order[i] for begin[k] <= i < begin[k+1].
+// Look-ups sorted by (row of the table, place). found[k] is the k-th row of the table that occurs; its rows of dy
+// are order[i], i from begin[k] to begin[k+1] - 1.
 struct TableGradient {
   const float* dy = nullptr;
   int64_t dy_stride = 0;

@@ -2,9 +2,10 @@
 // Only rows with a gradient change, so the time of an update does not depend on the number of rows.
 //
 // Update n of row r [D], whose last update was t (0: none), with the summed gradient g times grad_scale:
-//   s = s + (g_0^2 + g_1^2 + ...) / D      squares and sum in double, s in fp32
-//   w = (1 - decay)^(n - t) w - lr / (sqrt(s) + eps) g     both factors in double, then rounded to fp32
-//   t = n
+//   s = s + (g_0^2 + g_1^2 + ...) / D.
+//   w = (1 - decay)^(n - t) w - lr / (sqrt(s) + eps) g.
+//   t = n.
+// Squares, sums and both factors are computed in double and rounded to fp32.
 #include <algorithm>
 #include <atomic>
 #include <numeric>

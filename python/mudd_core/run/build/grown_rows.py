@@ -1,7 +1,7 @@
 """Start from weights with fewer rows of n-grams, or with none: the new model computes the same logits.
 
 The row of an n-gram is floor(u R) for a fraction u (docs/maths/ngrams.md, 1). In a table of k R rows the n-grams of
-row r have the rows k r to k r + k - 1, so each of them starts as a copy of row r.
+row r have the rows k r to k r + k - 1. Each of them starts as a copy of row r.
 """
 
 from __future__ import annotations
