@@ -9,23 +9,23 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.types import Array
-from mudd_core.checkpoint import StatePart, dtypes, is_weight
+from mudd_core.checkpoint import dtypes, is_weight
 from mudd_core.checkpoint.stored import AnyTensor
 from mudd_core.config import Config, ModelConfig, TokenFormerConfig
 from mudd_core.config.mesh import CUT_SLOTS
 from mudd_core.dist import Comm
 from mudd_core.engine.frozen import set_weight
-from mudd_core.engine.state import MOMENTS, UPDATES
 from mudd_core.models.ngrams import TABLE
 from mudd_core.run.build.grown_rows import grown_rows, is_new
+from mudd_core.run.build.grown_slots import PARTS, grown, grows, real_rows
 from mudd_core.run.build.start_source import Source, read_source, start_path, stored_shapes
+from mudd_core.run.build.taken_state import take_state
 from mudd_core.run.records.engine import LoopEngine
 
 if TYPE_CHECKING:
@@ -34,46 +34,6 @@ if TYPE_CHECKING:
 
 # Normalizations whose result does not change when slots with zero scores are added (with the same tau).
 PRESERVING = ("l2_norm_gelu", "gelu_l2_norm", "l2_norm", "gelu")
-_GROWING = ("key", "value", "key_bias")
-_PARTS = {
-    "attn.q": "qkv",
-    "attn.o": "proj",
-    "ffn": "ffn",
-}  # the slot tensors of a block, and the group of each
-
-
-def real_rows(name: str, stored: int, slot_number: int) -> int:
-    """Return the number of valid leading rows of a stored slot tensor: all, or slot_number (4 times that in the
-    FFN).
-    """
-    if slot_number < 0:
-        return stored
-    factor = 4 if ".ffn." in name else 1
-    rows = slot_number * factor
-    if rows > stored:
-        raise UserError(
-            f"[start] load_parameters_path_slot_number: expected at most {stored // factor}, because '{name}' has "
-            f"{stored} stored slots, got {slot_number}"
-        )
-    return rows
-
-
-def grows(model: ModelConfig, name: str) -> bool:
-    """Return True for the keys, values and key biases of a TokenFormer's slots."""
-    return isinstance(model, TokenFormerConfig) and name.rpartition(".")[2] in _GROWING
-
-
-def grown(name: str, old: Array, fresh: Array, slot_number: int) -> Array:
-    """Return `fresh` with its first rows replaced by the valid rows of `old`; raise UserError if they do not fit."""
-    rows = real_rows(name, old.shape[0], slot_number)
-    if old.shape[1:] != fresh.shape[1:] or rows > fresh.shape[0]:
-        raise UserError(
-            f"[start] {name}: expected at most {fresh.shape[0]} slots of {fresh.shape[1:]}, got "
-            f"{rows} of {old.shape[1:]}; only the number of slots may differ, and it can only grow"
-        )
-    result = np.array(fresh)
-    result[:rows] = dtypes.as_float32(old[:rows])
-    return result
 
 
 def refuse_cut_growth(config: Config, nodes: int) -> None:
@@ -83,7 +43,7 @@ def refuse_cut_growth(config: Config, nodes: int) -> None:
     if not (cut and start.load_parameters_path and isinstance(model, TokenFormerConfig)):
         return
     shapes = stored_shapes(start_path(config))
-    slots = {f"blocks.0.{part}.key": model.slots(group) for part, group in _PARTS.items()}
+    slots = {f"blocks.0.{part}.key": model.slots(group) for part, group in PARTS.items()}
     known = {name: shapes[name][0] for name in slots if name in shapes}
     if any(
         slots[name] != stored or start.load_parameters_path_slot_number >= 0 for name, stored in known.items()
@@ -164,7 +124,7 @@ def start_from(
     source = read_source(start_path(config), state=start.keep_optimizer, comm=comm)
     text = take_start(config, model, source)
     if start.keep_optimizer:
-        _take_state(engine, model.config, source, start.load_parameters_path_slot_number)
+        take_state(engine, model.config, source, start.load_parameters_path_slot_number)
     text += ", with the state of the optimizer" if start.keep_optimizer else ""
     if not start.keep_step:
         return text, source
@@ -175,58 +135,6 @@ def start_from(
     return f"{text}, continued from step {source.step}", source
 
 
-def _take_state(engine: LoopEngine, model: ModelConfig, source: Source, slot_number: int) -> None:
-    """Load the optimizer state of the source, with zeros for new slots and for parameters that were frozen."""
-    kept = {plane for name in source.tensors if (plane := name.partition("/")[0]) in MOMENTS}
-    parts = engine.state_parts(writable=True)
-    shapes = {part.name: part.global_shape for part in parts}
-    for part in parts:
-        plane, _, name = part.name.partition("/")
-        is_column = plane == "column_moment" and grows(model, name)
-        if is_column and (slot_number >= 0 or source.tensors[name].shape != shapes[name]):
-            raise UserError(
-                f"[start] {part.name}: it has means over the slots, whose number changes; set "
-                "start.keep_optimizer=false"
-            )
-        # The optional parts are the mean of train.average, which a new run starts again: its updates are others.
-        if not is_weight(part.name) and not part.optional:
-            whole = _state_of(part, model, source, kept, slot_number)
-            part.array[...] = (
-                StatePart(part.name, part.global_shape, 0, whole).cut(part.begin, part.end).array
-            )
-
-
-def _state_of(
-    part: StatePart, model: ModelConfig, source: Source, kept: Collection[str], slot_number: int
-) -> Array:
-    """Return the whole tensor that contains a part of the state. kept: the names of the source's moments."""
-    name, fresh = part.name, partial(np.zeros, part.global_shape, part.array.dtype)
-    plane, _, parameter = name.partition("/")
-    if name not in source.tensors:
-        # A parameter that was frozen or absent in the source has no moments there, and no decay to make up for.
-        frozen = plane in kept and not any(f"{other}/{parameter}" in source.tensors for other in kept)
-        if frozen or is_new(parameter, source.tensors):
-            count = np.asarray(source.tensors[UPDATES])[0] if plane == "row_update" else 0
-            return np.full(part.global_shape, count, part.array.dtype)
-        raise UserError(
-            f"[start] {source.path}: '{name}' is missing, because the optimizers differ; set "
-            "start.keep_optimizer=false"
-        )
-    old = source.tensors[name]
-    if old.dtype != part.array.dtype:
-        raise UserError(
-            f"[start] {name}: expected {part.array.dtype}, got {old.dtype}, because the optimizers "
-            "differ; set start.keep_optimizer=false"
-        )
-    if grows(model, parameter):
-        return grown(name, np.asarray(old), fresh(), slot_number)
-    if parameter == TABLE:
-        return grown_rows(np.asarray(old), part.global_shape[0])
-    if old.shape != part.global_shape:
-        raise UserError(f"[start] {name}: expected shape {part.global_shape}, got {old.shape}")
-    return np.asarray(old)
-
-
 def old_model_config(new: TokenFormerConfig, source: Source, slot_number: int) -> TokenFormerConfig:
     """Return the config of the model before it grew: its run's, or the new one with the stored number of slots."""
     base = source.config.model if source.config is not None else dataclasses.replace(new, zoom_dim=0)
@@ -235,7 +143,7 @@ def old_model_config(new: TokenFormerConfig, source: Source, slot_number: int) -
 
     slots = {
         group: real_rows(f"blocks.0.{part}.key", source.slots(part), slot_number)
-        for part, group in _PARTS.items()
+        for part, group in PARTS.items()
     }
     return dataclasses.replace(
         base,

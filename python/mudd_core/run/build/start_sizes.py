@@ -12,8 +12,8 @@ from mudd_core.config.fields import walk
 from mudd_core.engine.model import Model
 from mudd_core.engine.model_shape import resolved_model
 from mudd_core.models.ngrams import TABLE
-from mudd_core.run.build.grow import grows
 from mudd_core.run.build.grown_rows import is_new, require_multiple
+from mudd_core.run.build.grown_slots import grows
 from mudd_core.run.build.start_source import base_path, run_and_step, stored_shapes
 from mudd_core.run.store.json_files import facts_of, read_saved_config
 from mudd_core.run.store.run_as_text import trained_further
