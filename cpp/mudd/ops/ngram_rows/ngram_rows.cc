@@ -13,7 +13,7 @@
 #include "mudd/kernels/convert/convert.h"
 #include "mudd/kernels/convert/wide_rows.h"
 #include "mudd/kernels/table_gradient/table_gradient.h"
-#include "mudd/ops/ngram_rows/reference.h"
+#include "mudd/ops/ngram_rows/hash.h"
 
 namespace mudd {
 
@@ -25,25 +25,20 @@ std::span<const KernelRow<NgramRowsKernels>> ngram_rows_rows() {
 namespace {
 
 enum Input { kIds, kTable, kSegments, kCache };
-constexpr int64_t kMostOrder = 3;
 constexpr int64_t kRowsPerTask = 64;
 constexpr int64_t kCachedBelow = 1 << 24;  // fp32 holds all integers below it
 
 // Return the orders of "2,3".
 std::vector<int64_t> orders_of(const std::string& text) {
   std::vector<int64_t> orders;
+  bool is_list = text.size() % 2 == 1;
   for (size_t i = 0; i < text.size(); ++i) {
-    const bool is_number = i % 2 == 0;
     const int64_t order = text[i] - '0';
-    check(is_number ? order >= 1 && order <= kMostOrder : text[i] == ',', "ngram_rows",
-          "orders: expected different numbers from 1 to 3 such as 2,3, got '", text, "'");
-    if (!is_number) continue;
-    check(std::find(orders.begin(), orders.end(), order) == orders.end(), "ngram_rows",
-          "orders: expected different numbers from 1 to 3 such as 2,3, got '", text, "'");
-    orders.push_back(order);
+    const bool is_new = std::find(orders.begin(), orders.end(), order) == orders.end();
+    is_list &= i % 2 == 1 ? text[i] == ',' : order >= 1 && order <= kMostNgramOrder && is_new;
+    if (i % 2 == 0) orders.push_back(order);
   }
-  check(text.size() % 2 == 1, "ngram_rows", "orders: expected different numbers from 1 to 3 such as 2,3, got '",
-        text, "'");
+  check(is_list, "ngram_rows", "orders: expected different numbers from 1 to 3 such as 2,3, got '", text, "'");
   return orders;
 }
 
@@ -119,25 +114,8 @@ class NgramRows : public Node {
     cache_rows_ = cache.shape[2];
   }
 
-  // The ids of a sample from position 0, by positions of the call: negative ones are in the cache.
-  struct Tokens {
-    const int32_t *ids, *segments;
-    const float* cache;
-    int64_t cached, cache_rows;  // ids before the call, and Tmax
-
-    int32_t operator()(int64_t t) const {
-      return t >= 0 ? ids[t] : static_cast<int32_t>(cache[(cached + t) % cache_rows]);
-    }
-    // Return true if positions t and t + 1 belong to one document.
-    bool are_joined(int64_t t, int64_t end) const {
-      return (*this)(t) != end && (!segments || segments[t] == segments[t + 1]);
-    }
-  };
-
-  Tokens tokens_of(const Run& run, int64_t b) const {
-    const Tensor& ids = run.in(kIds);
-    Tokens found{
-        .ids = ids.i32() + b * ids.stride, .segments = nullptr, .cache = nullptr, .cached = 0, .cache_rows = 0};
+  NgramTokens tokens_of(const Run& run, int64_t b) const {
+    NgramTokens found{.ids = run.in(kIds).i32() + b * run.in(kIds).stride, .end = end_};
     if (run.has_in(kSegments)) found.segments = run.in(kSegments).i32() + b * run.in(kSegments).stride;
     if (run.has_in(kCache)) {
       found.cached = run.step().cache_length;
@@ -169,7 +147,7 @@ class NgramRows : public Node {
     check(length <= rows || before <= rows, "ngram_rows", "cache: expected Tmax >= ", before,
           " after Tmax tokens, got ", rows);
     for (int64_t b = 0; b < run.in(kIds).rows; ++b)
-      for (int64_t p = std::max<int64_t>(0, length - std::min(kMostOrder - 1, rows)); p < length; ++p) {
+      for (int64_t p = std::max<int64_t>(0, length - std::min(kMostNgramOrder - 1, rows)); p < length; ++p) {
         const float id = run.in(kCache).f32()[b * rows + p % rows];
         check(id >= 0 && id < static_cast<float>(kCachedBelow), "ngram_rows", "cache: expected ids in [0, ",
               kCachedBelow, "), got ", id, " for token ", p, " of sample ", b);
@@ -184,25 +162,12 @@ class NgramRows : public Node {
     const int64_t tasks = (ids.cols + kRowsPerTask - 1) / kRowsPerTask, n = run.in(kTable).rows;
     parallel_for(ids.rows * tasks, [&](int64_t task, int) {
       const int64_t b = task / tasks, first = task % tasks * kRowsPerTask;
-      const Tokens tokens = tokens_of(run, b);
+      const NgramTokens tokens = tokens_of(run, b);
       for (int64_t t = first; t < std::min(first + kRowsPerTask, ids.cols); ++t) {
         const int64_t at = (b * ids.cols + t) * per_row();
-        hash(tokens, t, n, to.ids() + at, to.signs() + at);
+        hash_ngrams(tokens, t, orders_, seed_, n, to.ids() + at, to.signs() + at);
       }
     });
-  }
-
-  void hash(const Tokens& tokens, int64_t t, int64_t rows, int32_t* ids, float* signs) const {
-    int64_t before = 0;  // tokens before t of its document
-    while (before + 1 < kMostOrder && tokens.cached + t - before > 0 && tokens.are_joined(t - before - 1, end_))
-      ++before;
-    for (const int64_t order : orders_) {
-      uint64_t h = reference::ngram_mix(static_cast<uint64_t>(seed_) * 4 + static_cast<uint64_t>(order));
-      for (int64_t back = order - 1; back >= 0; --back)
-        h = reference::ngram_mix(h + (back <= before ? static_cast<uint64_t>(tokens(t - back)) + 1 : 0));
-      *ids++ = static_cast<int32_t>((h >> 32) * static_cast<uint64_t>(rows) >> 32);
-      *signs++ = h % 2 == 0 ? 1.0f : -1.0f;
-    }
   }
 
   void extend_cache(const Run& run) const {
@@ -215,7 +180,7 @@ class NgramRows : public Node {
 
   // Compute row r of the output from a 16-bit table, converted to fp32.
   void forward_row(const Tensor& table, const TableSink& look_ups, const Tensor& y, int64_t r) const {
-    const int32_t places[kMostOrder] = {0, 1, 2};
+    const int32_t places[kMostNgramOrder] = {0, 1, 2};
     const WorkerFloats rows(per_row() * table.cols);
     for (int64_t o = 0; o < per_row(); ++o)
       copy_wide(table.cols, table.cells() + look_ups.ids()[r * per_row() + o] * table.stride,
