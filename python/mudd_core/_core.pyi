@@ -710,7 +710,7 @@ class Role:
     @property
     def kind(self) -> str:
         """
-        matrix, table (a row for each token) or vector.
+        matrix, table (a row for each token), rows (of n-grams) or vector.
         """
     @property
     def name(self) -> str:

@@ -75,9 +75,9 @@ def model_faults(model: ModelConfig) -> list[str]:
 
     The rules between fields are checked only if every single field is valid.
     """
-    return [
-        fault for fault in map(_field_fault, walk(model, "model.")) if fault
-    ] or model.faults() + ngram_faults(model)
+    return [fault for fault in map(_field_fault, walk(model, "model.")) if fault] or model.faults() + (
+        ngram_faults(model) if model.ngram_rows else []
+    )
 
 
 def check_config(config: Sections, typed: Mapping[str, str] | None = None) -> None:

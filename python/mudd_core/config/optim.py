@@ -176,13 +176,15 @@ class OptimConfig:
     muon_adjust_lr: str = _setting("muon_adjust_lr")
     rows_lr_factor: float = opt(
         8.0,
-        "factor of the learning rate for the table of n-grams (model.ngram_rows), which row_adagrad updates",
+        "factor of the learning rate for the table of n-grams (model.ngram_rows), which row_adagrad updates unless a "
+        "group of optim.groups has it",
         low=0.0,
         later=True,
     )
     rows_weight_decay: float = opt(
         0.1,
-        "weight decay of the table of n-grams: an update subtracts this fraction times the learning rate of the table",
+        "weight decay of the table of n-grams: an update subtracts this fraction times the learning rate of the table; "
+        "a group of optim.groups has its own",
         low=0.0,
         later=True,
     )

@@ -44,7 +44,7 @@ def _is_power_of_two(number: int) -> bool:
 
 def _model_faults(config: Sections) -> list[str]:
     model = config.model
-    faults = model.faults() + ngram_faults(model)
+    faults = model.faults() + (ngram_faults(model) if model.ngram_rows else [])
     if model.max_seq_len and config.train.seq_len > model.max_seq_len:
         faults.append(
             f"train.seq_len: expected at most model.max_seq_len ({model.max_seq_len}), "

@@ -70,13 +70,18 @@ def declare_parameters(
 ) -> None:
     """Let a model declare its parameters in a store. stored: the 16-bit types of some parameters, by name.
 
-    Raise KeyError for a name in `stored` that the model lacks, and UserError if its function ignores ngram_rows.
+    Raise KeyError for a name in `stored` that the model lacks, and UserError for fields of n-grams without effect.
     """
     recorder = Recorder(store, training=False, samples=1, shards=1, stored=stored)
     with running(recorder):
         model_function(config)(config, Batch(recorder.input("inputs", (1, 1))), None)
     if unknown := sorted(set(stored or ()) - set(store.names())):
         raise KeyError(f"[model] stored: there is no '{unknown[0]}'")
+    if config.ngram_rows and config.ngram_end >= config.vocab_size:
+        raise UserError(
+            f"[model] ngram_end: expected an id below the vocabulary of {config.vocab_size}, or -1, got "
+            f"{config.ngram_end}"
+        )
     if config.ngram_rows and TABLE not in store.names():
         raise UserError(
             f"[model] ngram_rows: the model function of {config.family} does not use "

@@ -42,10 +42,13 @@ class NgramRows:
         width, depth = self._config.ngram_width, self._config.d_model
         with nn.part(f"blocks.{layer}.ngrams"):
             a_BTD = nn.rms_norm(x_BTD, "norm", eps=self._config.norm_eps)
+            # Wout has role mix: its fan-in W does not depend on the width of the model, nor does its rate in muP.
             gate_BTW = nn.sow("gate", nn.linear(a_BTD, "gate", width, std=depth**-0.5))
             u_BTW = nn.sow("inner", ops.glu(gate_BTW, self._rows_BTW, activation="silu"))
             return nn.branch(
                 "out",
                 x_BTD,
-                lambda residual: nn.linear(u_BTW, "out", depth, std=width**-0.5, residual=residual),
+                lambda residual: nn.linear(
+                    u_BTW, "out", depth, std=width**-0.5, role="mix", residual=residual
+                ),
             )

@@ -67,7 +67,15 @@ def hashed() -> Case:
     return mc.Model(named_family(NGRAM_ROWS).config(**own), seed=1), BATCH
 
 
-OTHERS = (dropped, adapted, adapted_gpt2, summed, regularized, preferred, taught, hashed)
+def tabled() -> Case:
+    config = dataclasses.replace(CASES["llama_gqa"][0], vocab_size=61, ngram_rows=50, ngram_width=8)
+    model = mc.Model(config, seed=1)
+    rows = np.random.default_rng(2).standard_normal((50, 8)).astype(np.float32)
+    model.set_parameter("ngrams.rows", rows)
+    return model, BATCH
+
+
+OTHERS = (dropped, adapted, adapted_gpt2, summed, regularized, preferred, taught, hashed, tabled)
 FAMILIES = ("llama_gqa", "gpt2", "mudd", "tokenformer", "mup", "mixtral", "mudd_experts")
 
 

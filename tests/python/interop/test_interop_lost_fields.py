@@ -55,6 +55,8 @@ OTHER = {
     "streams": "qk",
     "qk_scale": 0.3,
     "rope_fraction": 0.5,
+    "ngram_orders": "1",
+    "ngram_layers": "0",
 }
 # If only the first field changes, the model lacks a feature that the other program has in the second.
 COUPLED = {

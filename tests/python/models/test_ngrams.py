@@ -186,6 +186,17 @@ def test_wrong_fields_are_refused() -> None:
             mc.load_config("tiny.py", [f"model.{field}={value}", "model.ngram_rows=100"])
 
 
+def test_the_output_matrix_has_a_rate_that_does_not_depend_on_the_width() -> None:
+    rates = []
+    for width in (24, 48):
+        model = dataclasses.replace(config_of("mup"), d_model=width, d_base=12)
+        config = config_in_shards(model, optim=OptimConfig(lr=3e-3, rule="mup"))
+        engine = Engine(config, mc.Model(model, seed=5))
+        about = {name: engine.model.store.describe(name)["lr_scale"] for name in engine.model.store.names()}
+        rates.append([about[f"blocks.0.ngrams.{name}.w"] for name in ("gate", "out")])
+    assert rates == [[0.5, 1.0], [0.25, 1.0]]
+
+
 def test_a_family_whose_function_ignores_the_table_is_refused() -> None:
     @dataclasses.dataclass(frozen=True)
     class Ignores(mc.FamilyConfig):

@@ -83,13 +83,34 @@ def test_rows_that_are_no_multiple_and_a_lost_table_are_refused(
         ),
         (
             ("model.ngram_rows=80", "model.ngram_width=16"),
-            "ngram_rows 40 there, 80 here; ngram_width 12 there, 16 here",
+            ": ngram_width 12 there, 16 here",
         ),
         ((), "ngram_rows 40 there, 0 here"),
+        (
+            ("model.ngram_rows=80", "model.ngram_width=12", "model.ngram_layers=1"),
+            ": ngram_layers '' there, '1' here",
+        ),
+        (
+            ("model.ngram_rows=40", "model.ngram_width=12", "model.ngram_end=257"),
+            "ngram_end: expected an id below",
+        ),
     ):
         run = TinyRun(tmp_path / "other", tiny_text, start_of(trained, *more))
         with pytest.raises(UserError, match=message):
             mc.Trainer(mc.load_config(str(run.config), run.command()[4:]), run.workdir)
+
+
+def test_an_export_is_refused_before_the_weights_are_read_except_by_its_own_names(
+    trained: TinyRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["export", f"--workdir={trained.workdir}", f"--to={tmp_path / 'out'}"]
+    for more, way_out in (([], "--system=own writes"), (["--gguf"], "--system=own instead of --gguf writes")):
+        assert cli.main([*words, *more]) == 2
+        said = capsys.readouterr().err
+        assert "no other program has a table of n-grams" in said and way_out in said and "reading" not in said
+    assert cli.main([*words, "--system=own"]) == 0
+    again = mc.load(tmp_path / "out").model
+    assert np.array_equal(again.logits(make_batch(256, 2, 32)["inputs"]), logits(trained))
 
 
 def test_a_sample_and_a_plan(trained: TinyRun, capsys: pytest.CaptureFixture[str]) -> None:

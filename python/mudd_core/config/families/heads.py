@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
 
 from mudd_core.config.families.model_config import Decoding, ModelConfig
-from mudd_core.config.fields import LONGEST, opt
+from mudd_core.config.fields import LONGEST, opt, with_defaults
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -38,8 +38,8 @@ class Sizes(Decoding):
         low=0,
         high=2**31 - 1,
     )
-    ngram_width: int = opt(64, "width of a row of the table of n-grams", "channels", low=1)
-    ngram_orders: str = opt("2,3", "numbers of tokens of the n-grams: 1, 2 and 3")
+    ngram_width: int = opt(64, "width of a row of the table of n-grams", "channels", low=1, high=65_536)
+    ngram_orders: str = opt("2,3", "numbers of tokens of the n-grams, from 1 to 3, such as 1,2,3")
     ngram_layers: str = opt(
         "", "layers before which the rows are added to the residual stream, such as 0,2-3; empty = all"
     )
@@ -87,6 +87,10 @@ class HasHeads(Protocol):
     def d_head(self) -> int:
         """Width of a head; 0 = d_model / n_head."""
 
+    @property
+    def ngram_rows(self) -> int:
+        """Rows of the table of n-grams; 0 = no table."""
+
 
 if TYPE_CHECKING:
 
@@ -113,10 +117,16 @@ def kv_heads(model: HasHeads) -> int:
 
 
 def with_heads(model: _M) -> _M:
-    """Return a copy of the config with d_head and n_kv_head resolved if they are 0."""
+    """Return a copy of the config with d_head and n_kv_head resolved if they are 0, and defaults for unused fields."""
     sizes = {"d_head": head_width(model), "n_kv_head": kv_heads(model)}
     names = {field.name for field in dataclasses.fields(model)}
-    return dataclasses.replace(model, **{name: size for name, size in sizes.items() if name in names})
+    resolved = dataclasses.replace(model, **{name: size for name, size in sizes.items() if name in names})
+    return with_defaults(resolved, unused_fields(model))
+
+
+def unused_fields(model: HasHeads) -> tuple[str, ...]:
+    """Return the fields of a table of n-grams if the model has no table."""
+    return () if model.ngram_rows else ("ngram_width", "ngram_orders", "ngram_layers", "ngram_end")
 
 
 def attention_weights(model: HasHeads) -> int:

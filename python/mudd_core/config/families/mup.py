@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from mudd_core.config.families.heads import Sizes, attention_weights
+from mudd_core.config.families.heads import Sizes, attention_weights, unused_fields
 from mudd_core.config.families.model_config import ModelConfig
 from mudd_core.config.fields import LARGEST, opt, with_defaults
 
@@ -129,7 +129,8 @@ class MupConfig(Sizes):
     def settled(self) -> MupConfig:
         """Return the config with derived values for fields of 0 (automatic), and defaults for fields without effect."""
         resolved = replace(self, qk_scale=self.scale)
-        settled: MupConfig = resolved if self.norm_gains else with_defaults(resolved, ["norm_gains_type"])
+        inert = [*unused_fields(self), *([] if self.norm_gains else ["norm_gains_type"])]
+        settled: MupConfig = with_defaults(resolved, inert)
         return settled
 
     def faults(self) -> list[str]:

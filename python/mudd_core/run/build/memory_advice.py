@@ -15,7 +15,7 @@ from mudd_core.config.train import MICRO_BATCH_SIZE
 
 SMALLER = (
     "no batch is small enough, because weights, gradients and moments do not shrink with it: use a "
-    "smaller model (model.d_model, model.n_layer, data.vocab_size) or a machine with more memory"
+    "smaller model (model.d_model, model.n_layer, model.ngram_rows, data.vocab_size) or a machine with more memory"
 )
 NONE_FITS = "no setting makes this model fit, not even smaller moments (weights and gradients are fp32)"
 _SMALLER = "this trains a smaller model"

@@ -22,6 +22,7 @@ from mudd_core.run.store.run_folder import RunFolder
 Shapes = Mapping[str, tuple[int, ...]]
 _BLOCK = re.compile(r"blocks\.(\d+)\.")
 _EMBEDDING = "embed"
+_NGRAM_ROWS, _NGRAM_LAYERS = "ngram_rows", "ngram_layers"
 
 
 def require_same_sizes(config: Config, folder: RunFolder | None = None) -> None:
@@ -80,13 +81,16 @@ def _first_other(model: ModelConfig, here: Shapes, there: Shapes) -> str | None:
 
 
 def _sizes(there: ModelConfig, here: ModelConfig) -> Iterator[str]:
-    """Yield the families, if they differ, and the integers that differ between two models."""
+    """Yield the families, if they differ, and the sizes that differ between two models."""
     if there.family != here.family:
         yield f"family {there.family} there, {here.family} here"
     ours = {info.path: info.value for info in walk(here)}
-    for info in walk(there):
-        if info.kind is int and info.value != ours.get(info.path, info.value):
-            yield f"{info.path.removeprefix('model.')} {info.value} there, {ours[info.path]} here"
+    counts = [info for info in walk(there) if info.kind is int or info.path == _NGRAM_LAYERS]
+    if there.ngram_rows and here.ngram_rows and here.ngram_rows % there.ngram_rows == 0:  # may grow
+        counts = [info for info in counts if info.path != _NGRAM_ROWS]
+    for info in counts:
+        if info.value != ours.get(info.path, info.value):
+            yield f"{info.path.removeprefix('model.')} {info.value!r} there, {ours[info.path]!r} here"
 
 
 def _layers(here: Shapes, there: Shapes) -> Iterator[str]:

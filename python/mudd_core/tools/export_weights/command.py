@@ -26,7 +26,7 @@ from mudd_core.run.store.best_step import require_readers, step_asked
 from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.tools.export_weights.adapter import base_name
 from mudd_core.tools.export_weights.asked import Asked
-from mudd_core.tools.export_weights.folder import OWN, carried_files, systems_of
+from mudd_core.tools.export_weights.folder import OWN, carried_files, refuse_table, systems_of
 from mudd_core.tools.export_weights.forms import Export, Outcome
 from mudd_core.tools.export_weights.gguf import GgufPlan, export_gguf
 from mudd_core.tools.export_weights.held_model import Held
@@ -68,6 +68,7 @@ def export_run(words: Sequence[str], ranks: Ranks) -> Outcome:
     hold_machine(ranks, config)
     systems = (asked.args.system,) if asked.args.system else systems_of(config)
     own = systems == (OWN,)
+    ranks.together(lambda: refuse_table(config.model, systems, asked.args.gguf))
     plan = ranks.together(lambda: GgufPlan.of(asked, config, run)) if asked.args.gguf else None
     base = ranks.together(lambda: base_name(asked.args.base, run, config) if asked.args.adapter else "")
     step = ranks.together(lambda: step_asked(asked.args.step, run, "[export] --step"))

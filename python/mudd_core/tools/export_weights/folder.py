@@ -50,6 +50,15 @@ def systems_of(config: Config) -> tuple[str, ...]:
     return ("hf",)
 
 
+def refuse_table(model: ModelConfig, systems: Sequence[str], gguf: bool) -> None:
+    """Raise UserError for a model with a table of n-grams, unless its own names are exported. It reads no weights."""
+    if model.ngram_rows and (gguf or OWN not in systems):
+        raise UserError(
+            f"[export] model.ngram_rows={model.ngram_rows}: no other program has a table of n-grams; --system={OWN} "
+            f"{'instead of --gguf ' if gguf else ''}writes any model by its own names, for mc.load"
+        )
+
+
 def first_exported(
     systems: Sequence[str], model: Model, cut: Mapping[str, AnyTensor] | None = None
 ) -> tuple[str, JsonObject, TheirTensors]:
