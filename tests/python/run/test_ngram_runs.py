@@ -10,6 +10,7 @@ import pytest
 import mudd_core as mc
 from mudd_core import cli
 from mudd_core.base.errors import UserError
+from mudd_core.run.report.start_lines import Start, start_lines
 from small_models import make_batch
 from tiny_run import TinyRun
 
@@ -111,6 +112,17 @@ def test_an_export_is_refused_before_the_weights_are_read_except_by_its_own_name
     assert cli.main([*words, "--system=own"]) == 0
     again = mc.load(tmp_path / "out").model
     assert np.array_equal(again.logits(make_batch(256, 2, 32)["inputs"]), logits(trained))
+
+
+@pytest.mark.parametrize(("rows", "tokens", "noted"), [(40, 3072, False), (40, 3071, True), (0, 3071, False)])
+def test_a_run_says_that_its_table_reads_text_again(
+    tiny_text: Path, tmp_path: Path, rows: int, tokens: int, noted: bool
+) -> None:
+    words = (*SHORT, f"model.ngram_rows={rows}")
+    config = mc.load_config(str(TinyRun(tmp_path, tiny_text).config), [*words])
+    start = Start(config, None, "1 thread", 1, 257, tokens, 0, True, True, 0, 1.0, False)
+    notes = [line for line in start_lines(start) if "reads its text 1.0 times" in line]
+    assert len(notes) == noted
 
 
 def test_a_sample_and_a_plan(trained: TinyRun, capsys: pytest.CaptureFixture[str]) -> None:

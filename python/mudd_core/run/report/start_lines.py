@@ -51,6 +51,7 @@ def start_lines(start: Start) -> list[str]:
         f"data      {_data(start)}",
         f"schedule  {_schedule(start)}",
         f"writes    {_writes(start)}",
+        *_repeats(start),
     ]
 
 
@@ -107,6 +108,18 @@ def _schedule(start: Start) -> str:
         text += f", fewer after {train.patience} validations without a better loss"
     text += f", {optim.name} {optim.schedule}, lr {optim.lr:g}"
     return f"{text}; {_time(start)}"
+
+
+def _repeats(start: Start) -> list[str]:
+    """Return a note for a table of n-grams that sees its text more than once."""
+    train = start.config.train
+    passes = train.steps * train.batch_size * train.seq_len / start.tokens if start.tokens else 0.0
+    if not start.config.model.ngram_rows or passes <= 1:
+        return []
+    return [
+        f"note: the run reads its text {passes:.1f} times, and a table of n-grams memorizes repeated text; watch the "
+        "validation loss, or train for one pass (docs/maths/ngrams.md, 5)"
+    ]
 
 
 def _time(start: Start) -> str:
