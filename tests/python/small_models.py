@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from mudd_core.engine.engine import Engine
 from mudd_core.engine.model import Model
 from reference import torch_models as tm
+from reference.bounds import GRADIENT
 from small_muddformers import MUDDFORMERS
 from small_mups import MUPS
 from small_tokenformers import TOKENFORMERS
@@ -81,6 +83,15 @@ def state(engine: Engine) -> dict[str, Array]:
 def equal(a: dict[str, Any], b: dict[str, Any]) -> bool:
     """Return True if b has the arrays of a."""
     return all(np.array_equal(a[name], b[name]) for name in a)
+
+
+def require_gradients(got: Mapping[str, Any], want: Mapping[str, Array]) -> None:
+    """Require the gradients of a reference in float64."""
+    largest = max(np.abs(gradient).max() for gradient in want.values())
+    for key, gradient in want.items():
+        # Where the exact gradient is zero (a key bias moves all scores of a row alike), only rounding remains.
+        scale = max(np.abs(gradient).max(), 5e-3 * largest)
+        assert np.abs(got[key] - gradient).max() <= GRADIENT * scale, key
 
 
 def worst(got: Any, want: Any) -> float:

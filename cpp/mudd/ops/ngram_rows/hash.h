@@ -18,7 +18,7 @@ struct NgramTokens {
   int32_t operator()(int64_t t) const {
     return t >= 0 ? ids[t] : static_cast<int32_t>(cache[(cached + t) % cache_rows]);
   }
-  // Return the number of tokens before t that belong to its document, at most those of the longest n-gram.
+  // Return the number of tokens before t that belong to its document, at most kMostNgramOrder - 1.
   int64_t before(int64_t t) const {
     int64_t n = 0;
     while (n + 1 < kMostNgramOrder && cached + t - n > 0 && are_joined(t - n - 1)) ++n;
