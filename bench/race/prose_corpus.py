@@ -1,6 +1,7 @@
-"""Write the prose corpus of the race: the dictionary of the Debian package dict-gcide, as one text file.
+"""Write a corpus of prose for `launch.py race`: the dictionary of the Debian package dict-gcide, as one text file.
 
-    python bench/race/prose_corpus.py --out bench/race/data/prose.txt
+    python bench/race/prose_corpus.py --out runs/prose.txt
+    python launch.py race --recipes=small.py data.path=runs/prose.txt
 
 apt-get downloads the package; nothing is installed. --deb uses a file that exists already. The text is not committed.
 """
