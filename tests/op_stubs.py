@@ -92,16 +92,13 @@ def generate() -> str:
     """Return the text of ops/__init__.pyi."""
     parts = [HEAD, f"__all__: list[str] = {ops.__all__!r}\n", custom()]
     for spec in op_specs():
-        only_indices = all(one.index for one in [*spec.inputs, *spec.repeated])
-        last = "Like | None" if spec.outputs[0].repeated else "Like" if only_indices else KINDS[-1]
+        last = "Like | None" if spec.outputs[0].repeated else KINDS[-1]
         signatures = [
             (parameters(spec, spec.inputs, kind), result(spec.outputs, kind)) for kind in (*KINDS[:-1], last)
         ]
         parts.append(overloads(spec.name, signatures))
         inputs = [one for one in spec.inputs if not one.state]
-        first = spec.outputs[0]
-        of = "Given" if first.has_gradient else "None"
-        of = "Given | None" if first.loss else of
+        of = "Given | None" if spec.outputs[0].loss else "Given"
         several = (
             f"{of} | tuple[Given | None, ...]" if len(spec.outputs) > 1 or spec.outputs[0].repeated else of
         )

@@ -217,14 +217,6 @@ def moe_route(draw: Draw) -> Call:
     return [x, draw.array(width, experts, scale=0.5), *masks], options
 
 
-def ngram_ids(draw: Draw) -> Call:
-    samples, length = draw.pick((1, 2, 4)), draw.size()
-    segments = np.sort(draw.integers(4, samples, length)) if draw.flag() else None
-    options: Options = {"order": draw.pick((2, 1, 3)), "rows": draw.pick((65536, 1, 1000, 2**31 - 1))}
-    options |= {"seed": draw.below(5), "end": draw.pick((-1, 3))}
-    return [draw.integers(draw.pick((9, 50000)), samples, length), segments], options
-
-
 def ngram_rows(draw: Draw) -> Call:
     samples, length, width, rows = draw.pick((1, 2, 4)), draw.size(), draw.size(), draw.pick((64, 1, 7, 1000))
     segments = np.sort(draw.integers(4, samples, length)) if draw.flag() else None
@@ -298,6 +290,6 @@ OPS: dict[str, Callable[[Draw], Call]] = {
     for made in (
         *(activation, adamw, add, attention, cross_entropy, depth_mix, dropout, embedding, glu, grouped_gemm),
         *(layer_norm, linear, lion, lora, moe_balance, moe_route, pattention, rms_norm, rope, sgd),
-        *(ngram_ids, ngram_rows, preference_loss, regularized_loss, teacher_loss),
+        *(ngram_rows, preference_loss, regularized_loss, teacher_loss),
     )
 }

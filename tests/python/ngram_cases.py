@@ -1,4 +1,4 @@
-"""Op cases of ops.ngram_ids and ops.ngram_rows: orders, sizes of the table, seeds and both borders of documents."""
+"""Op cases of ops.ngram_rows: orders, sizes of the table, seeds and both borders of documents."""
 
 from __future__ import annotations
 
@@ -7,23 +7,13 @@ from typing import Any
 import numpy as np
 
 from op_case import Case
-from reference.numpy_ngrams import ngram_ids, ngram_rows, ngram_rows_backward
+from reference.numpy_ngrams import ngram_rows, ngram_rows_backward
 
 
 def sequences(draw: np.random.Generator, has_segments: bool) -> list[Any]:
     """Return ids below 9, so that token 4 ends several documents if it is the option `end`, and segments or None."""
     ids = draw.integers(0, 9, (3, 11)).astype(np.int32)
     return [ids, np.sort(draw.integers(0, 3, (3, 11)).astype(np.int32)) if has_segments else None]
-
-
-def ngram_case(number: int, has_segments: bool, **options: int) -> Case:
-    """Return a case of ops.ngram_ids."""
-    ids, segments = sequences(np.random.default_rng(number), has_segments)
-
-    def forward(ids: Any, segments: Any) -> Any:
-        return ngram_ids(ids, segments, **options)
-
-    return Case("ngram_ids", [ids, segments], dict(options), forward, lambda dy, *inputs: (None, None))
 
 
 def rows_case(number: int, has_segments: bool, rows: int, width: int, **options: Any) -> Case:
@@ -42,13 +32,8 @@ def rows_case(number: int, has_segments: bool, rows: int, width: int, **options:
 
 
 def ngram_cases() -> list[Case]:
-    """Return the cases of both ops."""
+    """Return all cases."""
     return [
-        ngram_case(1, False),
-        ngram_case(2, True, order=3, rows=1000),
-        ngram_case(3, False, order=3, rows=77, seed=5, end=4),
-        ngram_case(4, True, order=1, rows=2**31 - 1, end=4),
-        ngram_case(5, True, order=2, rows=1),
         rows_case(6, False, 1000, 17),
         rows_case(7, True, 40, 8, orders="1,2,3", seed=5),
         rows_case(8, True, 70, 33, orders="3,1", end=4),

@@ -9,7 +9,6 @@ from places import ROOT
 PARALLEL = f"{ROOT}/examples/parallel.py:Parallel"
 STATE_SPACE = f"{ROOT}/examples/state_space.py:StateSpace"
 MUDD_EVERY = f"{ROOT}/examples/mudd_every.py:MuddEvery"
-NGRAM_ROWS = f"{ROOT}/examples/ngram_rows.py:NgramRows"
 ADAMW = f"{ROOT}/examples/adamw.py:adamw"
 MOMENTUM = f"{ROOT}/examples/adamw.py:momentum"
 PLUS = '''

@@ -1,4 +1,4 @@
-"""The hashed n-grams of ops.ngram_ids and ops.ngram_rows in NumPy, with unsigned integers of 64 bits."""
+"""The hashed n-grams of ops.ngram_rows in NumPy, with unsigned integers of 64 bits."""
 
 from __future__ import annotations
 
@@ -40,18 +40,6 @@ def hashes(ids: Ints, segments: Ints | None, *, order: int, seed: int, end: int)
     return h
 
 
-def row_numbers(h: NDArray[np.uint64], rows: int) -> Ints:
-    """Return the rows of a table that hashes select."""
-    return ((h >> np.uint64(32)) * np.uint64(rows) >> np.uint64(32)).astype(np.int32)
-
-
-def ngram_ids(
-    ids: Ints, segments: Ints | None, *, order: int = 2, rows: int = 65536, seed: int = 0, end: int = -1
-) -> Ints:
-    """Return the rows [B, T] of the n-grams that end at each position."""
-    return row_numbers(hashes(ids, segments, order=order, seed=seed, end=end), rows)
-
-
 def signed_rows(
     ids: Ints, segments: Ints | None, rows: int, *, orders: str = "2,3", seed: int = 0, end: int = -1
 ) -> list[tuple[Ints, Floats]]:
@@ -59,7 +47,8 @@ def signed_rows(
     found = []
     for order in orders.split(","):
         h = hashes(ids, segments, order=int(order), seed=seed, end=end)
-        found.append((row_numbers(h, rows), np.where(h % np.uint64(2) == 0, 1.0, -1.0)[..., None]))
+        row = ((h >> np.uint64(32)) * np.uint64(rows) >> np.uint64(32)).astype(np.int32)
+        found.append((row, np.where(h % np.uint64(2) == 0, 1.0, -1.0)[..., None]))
     return found
 
 

@@ -13,7 +13,7 @@ from mudd_core.graph.tape import Tensor
 T = TypeVar("T", bound=Like)
 Given = Array | Tensor
 
-__all__: list[str] = ['custom', 'activation', 'activation_backward', 'add', 'add_backward', 'attention', 'attention_backward', 'cross_entropy', 'cross_entropy_backward', 'depth_mix', 'depth_mix_backward', 'dropout', 'dropout_backward', 'embedding', 'embedding_backward', 'glu', 'glu_backward', 'grouped_gemm', 'grouped_gemm_backward', 'layer_norm', 'layer_norm_backward', 'linear', 'linear_backward', 'lora', 'lora_backward', 'moe_balance', 'moe_balance_backward', 'moe_route', 'moe_route_backward', 'ngram_ids', 'ngram_ids_backward', 'ngram_rows', 'ngram_rows_backward', 'pattention', 'pattention_backward', 'preference_loss', 'preference_loss_backward', 'regularized_loss', 'regularized_loss_backward', 'rms_norm', 'rms_norm_backward', 'rope', 'rope_backward', 'teacher_loss', 'teacher_loss_backward', 'adamw', 'adamw_backward', 'lion', 'lion_backward', 'sgd', 'sgd_backward']
+__all__: list[str] = ['custom', 'activation', 'activation_backward', 'add', 'add_backward', 'attention', 'attention_backward', 'cross_entropy', 'cross_entropy_backward', 'depth_mix', 'depth_mix_backward', 'dropout', 'dropout_backward', 'embedding', 'embedding_backward', 'glu', 'glu_backward', 'grouped_gemm', 'grouped_gemm_backward', 'layer_norm', 'layer_norm_backward', 'linear', 'linear_backward', 'lora', 'lora_backward', 'moe_balance', 'moe_balance_backward', 'moe_route', 'moe_route_backward', 'ngram_rows', 'ngram_rows_backward', 'pattention', 'pattention_backward', 'preference_loss', 'preference_loss_backward', 'regularized_loss', 'regularized_loss_backward', 'rms_norm', 'rms_norm_backward', 'rope', 'rope_backward', 'teacher_loss', 'teacher_loss_backward', 'adamw', 'adamw_backward', 'lion', 'lion_backward', 'sgd', 'sgd_backward']
 
 @overload
 def custom(forward: Callable[..., Array], backward: Callable[..., Array | Sequence[Array | None]], *inputs: Array) -> Float32:
@@ -326,30 +326,6 @@ def moe_route_backward(dgates: Given | tuple[Given | None, ...], x: Given, w: Gi
 
     Pass the gradient of the gates, or a tuple (of the gates, None, of the metrics). Among the metrics,
     only the sums of probabilities and of the squared log-sum-exp have gradients."""
-
-@overload
-def ngram_ids(ids: Array, segments: Array | None = None, *, order: int = 2, rows: int = 65536, seed: int = 0, end: int = -1) -> Int32:
-    """y = hash(the last `order` tokens) in [0, rows): int32 ids of n-grams, for the rows of a table.
-
-    ids int32 [B, T], y int32 [B, T]. Tokens before the sequence, of another segment (segments int32 [B, T]), or of a
-    document that ended with the token `end` count as absent. With x_k = the token at t - k plus 1, 0 if it is absent, and
-    integers modulo 2^64: h = mix(4 seed + order); h = mix(h + x_k) for k = order - 1, ..., 0; y = (h >> 32) rows >> 32.
-    mix is the finalizer of SplitMix64 (Steele et al. 2014). The op does not decode with a KV cache.
-
-    Options:
-        order: tokens of an n-gram. Values: 1 to 3.
-        rows: rows of the table. Values: 1 to 2147483647.
-        seed: seed of the hash; tables with different seeds have different collisions. Values: 0 to 2147483647.
-        end: token that ends a document; -1: none. Values: -1 to 2147483647."""
-@overload
-def ngram_ids(ids: Given, segments: Given | None = None, *, order: int = 2, rows: int = 65536, seed: int = 0, end: int = -1) -> Tensor: ...
-@overload
-def ngram_ids(ids: Like, segments: Like | None = None, *, order: int = 2, rows: int = 65536, seed: int = 0, end: int = -1) -> Like: ...
-
-def ngram_ids_backward(dy: None, ids: Given, segments: Given | None = None, *, order: int = 2, rows: int = 65536, seed: int = 0, end: int = -1) -> tuple[None, None]:
-    """Gradients (None, None) of ngram_ids; None for absent inputs.
-
-    There are none, because ids are integers: pass None as the gradient."""
 
 @overload
 def ngram_rows(ids: Array, table: Array, segments: Array | None = None, cache: Array | None = None, *, orders: str = '2,3', seed: int = 0, end: int = -1) -> Float32:

@@ -110,8 +110,7 @@ def gradients_of(op: Op, gradient: Gradient | Sequence[Gradient]) -> list[Array 
     """Return one gradient per output, None for unused outputs; a loss's gradient may be omitted (ones)."""
     several = gradient if isinstance(gradient, tuple | list) else (gradient,)
     first = op.outputs[0]
-    needs_one = not first.loss and any(output.has_gradient for output in op.outputs)
-    if needs_one and all(g is None for g in several):
+    if not first.loss and all(g is None for g in several):
         raise TypeError(f"[{op.name}] d{first.name}: expected an array, got None")
     gradients: list[Array | None] = []
     for index, given in enumerate(several):

@@ -37,7 +37,7 @@ def test_every_op_and_optimizer_is_there() -> None:
     names = {spec.name for spec in _core.op_specs()} | {spec.name for spec in _core.optimizer_specs()}
     assert set(detail) == names
     assert mc.isa(detail=False) == mc.isa() == _core.isa()
-    assert {name for name, rows in detail.items() if not rows} == {"moe_balance", "ngram_ids"}
+    assert {name for name, rows in detail.items() if not rows} == {"moe_balance"}
     assert set(detail["linear"]) == {"linear_f32", "activation_f32", "gemm_f32", "gemm_bf16"}
     assert set(detail["muon"]) == {"gemm_f32"} and set(detail["adamw"]) == {"adamw_f32"}
     with pytest.raises(TypeError):

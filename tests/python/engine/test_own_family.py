@@ -15,9 +15,8 @@ from both_executors import in_both_executors
 from mudd_core import nn
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config, ModelConfig, from_dict, to_dict
-from mudd_core.config.check import model_faults
 from mudd_core.config.families import family_of, in_family, named_family
-from own_cases import MUDD_EVERY, NGRAM_ROWS, PARALLEL, STATE_SPACE, plus_file
+from own_cases import MUDD_EVERY, PARALLEL, STATE_SPACE, plus_file
 from rank_runs import batch_of, config_in_shards, train
 
 SIZES = {"vocab_size": 61, "max_seq_len": 16, "d_model": 32, "n_layer": 2, "n_head": 2}
@@ -39,40 +38,13 @@ def test_transformer_pp_in_a_file_has_the_bits_of_the_one_inside(tmp_path: Path)
     assert written[0] == written[1]
 
 
-def test_rows_of_ngrams_start_as_transformer_pp_and_learn_both_ways() -> None:
-    ids, plain = np.arange(12) % 61, mc.Model(mc.TransformerPPConfig(**SIZES), seed=1)
-    for fields in ({}, {"row_place": "values"}, {"gate": False, "row_layers": "1"}, {"orders": "1,3"}):
-        own = in_family(mc.TransformerPPConfig(**SIZES), named_family(NGRAM_ROWS))
-        model = mc.Model(dataclasses.replace(own, rows=50, row_width=8, **fields), seed=1)
-        assert np.array_equal(model.logits(ids), plain.logits(ids)), fields
-        batch = {"inputs": ids[None, :-1].astype(np.int32), "targets": ids[None, 1:].astype(np.int32)}
-        _, gradients = model.loss_and_gradients(batch)
-        tables = [name for name in gradients if name.startswith("rows.")]
-        assert tables and all(gradients[name].any() for name in tables), fields
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"orders": "2,4"}, "model.orders: expected different lengths such as 2,3, got '2,4'"),
-        ({"orders": "3,3"}, "model.orders: expected different lengths such as 2,3, got '3,3'"),
-        ({"row_layers": "2"}, "model.row_layers: expected layers from 0 to 1"),
-        ({"rows": 0}, "model.rows: expected"),
-    ],
-)
-def test_invalid_fields_of_rows_of_ngrams_are_named(fields: dict[str, str | int], message: str) -> None:
-    own = in_family(mc.TransformerPPConfig(**SIZES), named_family(NGRAM_ROWS))
-    (fault,) = model_faults(dataclasses.replace(own, **fields))
-    assert message in fault
-
-
 def test_a_mudd_variant_with_late_mixtures_declares_only_those() -> None:
     late = mc.Model(model_of(MUDD_EVERY, n_layer=4, every=1, first=3), seed=1)
     mixes = {name.split(".")[1] for name in late.state_dict() if ".mix." in name}
     assert mixes == {"2", "3"}
 
 
-@pytest.mark.parametrize("name", [PARALLEL, STATE_SPACE, MUDD_EVERY, NGRAM_ROWS])
+@pytest.mark.parametrize("name", [PARALLEL, STATE_SPACE, MUDD_EVERY])
 def test_worlds_and_micro_batches_change_no_bit(name: str) -> None:
     want = train(config_in_shards(model_of(name)), 1)
     for world in (2, 4):
@@ -80,7 +52,7 @@ def test_worlds_and_micro_batches_change_no_bit(name: str) -> None:
     assert train(config_in_shards(model_of(name), micro_batch_size=2), 1) == want
 
 
-@pytest.mark.parametrize("name", [PARALLEL, STATE_SPACE, MUDD_EVERY, NGRAM_ROWS])
+@pytest.mark.parametrize("name", [PARALLEL, STATE_SPACE, MUDD_EVERY])
 def test_both_executors_give_the_same_bits(name: str) -> None:
     config = config_in_shards(model_of(name))
     model = mc.Model(config.model, seed=3)
@@ -88,7 +60,7 @@ def test_both_executors_give_the_same_bits(name: str) -> None:
     in_both_executors(model, batch, shards=4)
 
 
-@pytest.mark.parametrize("name", [PARALLEL, STATE_SPACE, MUDD_EVERY, NGRAM_ROWS])
+@pytest.mark.parametrize("name", [PARALLEL, STATE_SPACE, MUDD_EVERY])
 def test_decoding_takes_the_argmax_of_the_full_pass(name: str) -> None:
     model = mc.Model(model_of(name), seed=2)
     written = list(model.generate([3, 1, 4], max_tokens=13))

@@ -12,11 +12,9 @@ import pytest
 import mudd_core as mc
 from mudd_core import _core
 from mudd_core.config import LoraConfig, LossConfig
-from mudd_core.config.families import named_family
 from mudd_core.data.rows import TEACHER_PARTS
 from mudd_core.engine.teaching import Teaching
 from mudd_core.fingerprint.compared import Pair, first_pair
-from own_cases import NGRAM_ROWS
 from planted_flips import Planted, lines_on, one_of_each
 from small_models import CASES, make_batch
 
@@ -61,12 +59,6 @@ def taught() -> Case:
     return model, {**BATCH, **dict(zip(TEACHER_PARTS, (ids, log_probs), strict=True))}
 
 
-def hashed() -> Case:
-    sizes = {"vocab_size": 61, "max_seq_len": 16, "d_model": 32, "n_layer": 2, "n_head": 2}
-    own: dict[str, Any] = {**sizes, "rows": 50, "row_width": 8}
-    return mc.Model(named_family(NGRAM_ROWS).config(**own), seed=1), BATCH
-
-
 def tabled() -> Case:
     config = dataclasses.replace(CASES["llama_gqa"][0], vocab_size=61, ngram_rows=50, ngram_width=8)
     model = mc.Model(config, seed=1)
@@ -75,7 +67,7 @@ def tabled() -> Case:
     return model, BATCH
 
 
-OTHERS = (dropped, adapted, adapted_gpt2, summed, regularized, preferred, taught, hashed, tabled)
+OTHERS = (dropped, adapted, adapted_gpt2, summed, regularized, preferred, taught, tabled)
 FAMILIES = ("llama_gqa", "gpt2", "mudd", "tokenformer", "mup", "mixtral", "mudd_experts")
 
 

@@ -81,10 +81,6 @@ def test_more_inputs_than_declared_are_counted(op: str) -> None:
 def test_a_gradient_of_another_dtype_names_op_and_output(op: str) -> None:
     inputs = [array_of(one) for one in declared(op) if not one.state]
     first = SPECS[op].outputs[0]
-    if not first.has_gradient:
-        text = f"[{op}] d{first.name}: expected None, {first.name} has no gradient"
-        wrong_call(text, f"{op}_backward", np.zeros(2, np.float32), *inputs)
-        return
     wrong_call(
         f"[{op}] d{first.name}: expected {first.dtype}, got int32; pass d{first.name}.astype(np.{first.dtype})",
         f"{op}_backward",

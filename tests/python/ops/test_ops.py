@@ -84,7 +84,6 @@ def test_every_op_has_bounds_with_a_reason_and_room_above_what_was_seen() -> Non
         "dropout.y",
         "lion.w",
         "moe_balance.loss",
-        "ngram_ids.y",
         "sgd.w",
     }  # only the Python tests use these
 
