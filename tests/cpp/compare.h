@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "mudd/base/mix_bits.h"
 #include "mudd/base/types.h"
 
 namespace mudd::test {
@@ -39,10 +40,7 @@ inline double tolerance(std::string_view result) {
 
 // Numbers in [-1, 1) from a counter: same on every machine, no shared state.
 inline float number(uint64_t seed, uint64_t i) {
-  uint64_t z = seed * 0x9e3779b97f4a7c15ull + (i + 1) * 0xbf58476d1ce4e5b9ull;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-  z ^= z >> 31;
+  const uint64_t z = mix_bits(seed * 0x9e3779b97f4a7c15ull + (i + 1) * 0xbf58476d1ce4e5b9ull);
   return static_cast<float>(static_cast<double>(z >> 40) / 8388608.0 - 1.0);
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "doctest/doctest.h"
+#include "mudd/base/mix_bits.h"
 #include "mudd/base/rng.h"
 #include "mudd/data/permutation.h"
 
@@ -16,6 +17,13 @@ TEST_CASE("philox gives the published vectors") {
   CHECK(philox({~0u, ~0u, ~0u, ~0u}, {~0u, ~0u}) == PhiloxBlock{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd});
   CHECK(philox({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}) ==
         PhiloxBlock{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
+}
+
+TEST_CASE("mix_bits gives the first numbers of SplitMix64 with the seed 0") {
+  constexpr uint64_t kIncrement = 0x9e3779b97f4a7c15;
+  CHECK(mix_bits(kIncrement) == 0xe220a8397b1dcdaf);
+  CHECK(mix_bits(2 * kIncrement) == 0x6e789e6aa1b965f4);
+  CHECK(mix_bits(3 * kIncrement) == 0x06c45d188009454f);
 }
 
 TEST_CASE("keys differ by seed, by either half of it, and by purpose") {

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <span>
 
+#include "mudd/base/mix_bits.h"
+
 namespace mudd {
 
 constexpr int64_t kMostNgramOrder = 3;
@@ -29,13 +31,6 @@ struct NgramTokens {
   // Return true if positions t and t + 1 belong to one document.
   bool are_joined(int64_t t) const { return (*this)(t) != end && (!segments || segments[t] == segments[t + 1]); }
 };
-
-// The finalizer of SplitMix64 (Steele et al. 2014).
-inline uint64_t mix_bits(uint64_t h) {
-  h = (h ^ (h >> 30)) * 0xBF58476D1CE4E5B9u;
-  h = (h ^ (h >> 27)) * 0x94D049BB133111EBu;
-  return h ^ (h >> 31);
-}
 
 // Write the rows and signs of the n-grams of all orders that end at position t.
 inline void hash_ngrams(const NgramTokens& tokens, int64_t t, std::span<const int64_t> orders, int64_t seed,

@@ -4,14 +4,9 @@
 #include <cstdint>
 #include <vector>
 
-namespace mudd::reference {
+#include "mudd/base/mix_bits.h"
 
-// Return the finalizer of SplitMix64 (Steele et al. 2014).
-inline uint64_t ngram_mix(uint64_t h) {
-  h = (h ^ (h >> 30)) * 0xBF58476D1CE4E5B9u;
-  h = (h ^ (h >> 27)) * 0x94D049BB133111EBu;
-  return h ^ (h >> 31);
-}
+namespace mudd::reference {
 
 struct NgramHash {
   int64_t rows = 1, seed = 0, end = -1;
@@ -23,12 +18,12 @@ struct NgramHash {
   // Return the row of the last `order` tokens of position t of a sample. segments may be null; end < 0: no token
   // ends a document.
   Row row(const int32_t* ids, const int32_t* segments, int64_t t, int64_t order) const {
-    uint64_t h = ngram_mix(static_cast<uint64_t>(seed) * 4 + static_cast<uint64_t>(order));
+    uint64_t h = mix_bits(static_cast<uint64_t>(seed) * 4 + static_cast<uint64_t>(order));
     for (int64_t back = order - 1; back >= 0; --back) {
       bool seen = t - back >= 0;
       for (int64_t p = t - back; seen && p < t; ++p)
         seen = ids[p] != end && (segments == nullptr || segments[p] == segments[t]);
-      h = ngram_mix(h + (seen ? static_cast<uint64_t>(ids[t - back]) + 1 : 0));
+      h = mix_bits(h + (seen ? static_cast<uint64_t>(ids[t - back]) + 1 : 0));
     }
     return {static_cast<int32_t>((h >> 32) * static_cast<uint64_t>(rows) >> 32), h % 2 == 0 ? 1 : -1};
   }
