@@ -60,6 +60,8 @@ def read_recipes(text: str, overrides: Sequence[str]) -> list[Recipe]:
     for name in names:
         if names.count(name) > 1:
             raise UserError(f"[race] --recipes: expected a name for each recipe, got {name} twice")
+    if not found:
+        raise UserError(f"[race] --recipes: expected at least one recipe, got none in '{text}'")
     if all(one.is_program for one in found):
         raise UserError("[race] --recipes: expected a config, whose data the programs read, got none")
     return found
@@ -72,7 +74,12 @@ def _of_configs(text: str, overrides: Sequence[str]) -> list[Recipe]:
 
 def _of_file(file: Path, overrides: Sequence[str]) -> list[Recipe]:
     found = []
-    for number, line in enumerate(read_text(file).splitlines(), 1):
+    try:
+        lines = read_text(file).splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise UserError(f"[race] --recipes: expected a file of recipes, got {file}: {reason}") from None
+    for number, line in enumerate(lines, 1):
         if line.strip() and not line.lstrip().startswith("#"):
             found.append(_of_line(line, f"[race] {file}, line {number}", overrides))
     return found
