@@ -5,6 +5,7 @@ So a race that takes days, or runs on a busy machine, keeps the numbers of steps
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 from mudd_core.base.errors import UserError
 from mudd_core.base.members import build, member
 from mudd_core.base.surroundings import environment_text
+from mudd_core.base.types import Json
 from mudd_core.cli.race.recipes import Recipe
 from mudd_core.cli.race.timed_steps import WARMUP
 from mudd_core.cli.race.turns import Program, take_turns
@@ -101,13 +103,24 @@ def _measure(recipes: Sequence[Recipe], data: Path, count: int) -> list[float]:
     programs = [Program(_argv(one, data, count), dict(os.environ)) for one in recipes]
     medians = []
     for recipe, report in zip(recipes, take_turns(programs, WARMUP + count), strict=True):
-        seconds = None if report is None else report.get("seconds")
-        if not isinstance(seconds, list) or not seconds:
+        if report is None:
             raise UserError(
                 f"[race] {recipe.name}: the process that times its steps failed; its error is above"
             )
-        medians.append(statistics.median(float(str(one)) for one in seconds[-count:]))
+        medians.append(_median(recipe, report.get("seconds"), count))
     return medians
+
+
+def _median(recipe: Recipe, seconds: Json, count: int) -> float:
+    """Return the median of the last `count` seconds; raise UserError unless they are numbers above 0."""
+    last = seconds[-count:] if isinstance(seconds, list) else []
+    times = [float(one) for one in last if isinstance(one, int | float) and 0 < one < math.inf]
+    if not times or len(times) < len(last):
+        raise UserError(
+            f'[race] {recipe.name}: expected {{"seconds": [...]}} with numbers above 0 as the last line of the '
+            "timed program, got another line"
+        )
+    return statistics.median(times)
 
 
 def _argv(recipe: Recipe, data: Path, count: int) -> list[str]:

@@ -54,11 +54,14 @@ class Program:
         time.sleep(PAUSE)
 
     def report(self) -> JsonObject | None:
-        """Return the JSON object of the last line; None if the program failed."""
+        """Return the JSON object of the last line; empty if it is another line, None if the program failed."""
         if self._process.wait() != 0:
             return None
-        found: JsonObject = json.loads(self._last)
-        return found
+        try:
+            found = json.loads(self._last)
+        except ValueError:
+            return {}
+        return found if isinstance(found, dict) else {}
 
     def stop(self) -> None:
         """End the program early."""
