@@ -23,7 +23,14 @@ from mudd_core.base.units import duration
 from mudd_core.cli.race.data_files import write_data
 from mudd_core.cli.race.recipes import Recipe, read_recipes
 from mudd_core.cli.race.result import RaceResult, page, result_values, terminal_table, with_times_to_first
-from mudd_core.cli.race.runs import PlannedRun, planned, planned_runs, remove_checkpoints, result_of
+from mudd_core.cli.race.runs import (
+    PlannedRun,
+    ended_result,
+    planned,
+    planned_runs,
+    remove_checkpoints,
+    result_of,
+)
 from mudd_core.cli.race.standings import Row, measure_of, standing, value_of
 from mudd_core.cli.race.step_times import StepTimes, timed
 from mudd_core.cli.sweep.processes import STOPPED, Processes
@@ -97,7 +104,7 @@ def _train(asked: Asked, times: StepTimes, processes: Processes, left: Sequence[
         _say(f"{title(number)}: {run.steps:,} steps, about {duration(run.steps * times.seconds(run.recipe))}")
 
     def ended(number: int, code: int, messages: str) -> None:
-        result = result_of(left[number]) if code == 0 else None
+        result, fault = ended_result(left[number], code)
         if result is not None:
             if not asked.keep:
                 remove_checkpoints(left[number])
@@ -105,7 +112,7 @@ def _train(asked: Asked, times: StepTimes, processes: Processes, left: Sequence[
             _say(f"{title(number)}: {value:.4f}")
         elif code != STOPPED:
             failed.append(code or 1)
-            _say(f"{title(number)}: exit code {code}\n{messages}".rstrip())
+            _say(f"{title(number)}: exit code {code}\n{messages}\n{fault}".rstrip())
 
     if not processes.run([run.argv(asked.data) for run in left], starts, ended):
         return STOPPED

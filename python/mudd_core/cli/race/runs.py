@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeGuard
 
-from mudd_core.base.errors import UserError
+from mudd_core.base.errors import FormatError, UserError
+from mudd_core.base.types import Json
 from mudd_core.cli.job import program
 from mudd_core.cli.race.recipes import Recipe
 from mudd_core.cli.race.step_times import StepTimes
@@ -103,6 +106,10 @@ def schedule_words(config: Config, steps: int) -> list[str]:
     return words
 
 
+def _is_number(value: Json) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def result_of(run: PlannedRun) -> RunResult | None:
     """Return the result of a run that has ended; None for others. Raise UserError if its file has no loss."""
     if not run.result_file.exists():
@@ -111,11 +118,30 @@ def result_of(run: PlannedRun) -> RunResult | None:
     if found.get("stopped") is not None:
         return None
     bits, loss = found.get("val_bits_per_byte"), found.get("val_loss")
-    if not isinstance(loss, int | float) or not isinstance(bits, int | float | None):
+    if not _is_number(loss) or not (bits is None or _is_number(bits)):
         raise UserError(
             f"[race] {run.result_file}: expected a number as val_loss, got {loss}; remove {run.folder}"
         )
     return RunResult(None if bits is None else float(bits), float(loss))
+
+
+def ended_result(run: PlannedRun, code: int) -> tuple[RunResult | None, str]:
+    """Return the result of a process that has ended with an exit code, and what is wrong with its file.
+
+    A program's file that is wrong, or that a failed program has written, becomes result.json.wrong, so that the same
+    command runs the program again.
+    """
+    result, fault = None, ""
+    try:
+        result = result_of(run) if code == 0 else None
+    except (UserError, FormatError) as error:
+        fault = str(error)
+    if result is None and run.recipe.is_program:
+        with contextlib.suppress(FileNotFoundError):
+            run.result_file.rename(run.result_file.with_suffix(".json.wrong"))
+    if result is None and code == 0 and not fault:
+        fault = f"expected {run.result_file} with a result, got none"
+    return result, fault
 
 
 def remove_checkpoints(run: PlannedRun) -> None:
