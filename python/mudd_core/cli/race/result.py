@@ -79,7 +79,7 @@ def _line(one: Standing, row: Row, is_first: bool) -> list[str]:
         f"{1e3 * row.seconds:.1f}",
         f"{one.minutes:g}",
         f"{one.steps:,}",
-        _with_interval(one.mean, one.interval95, ""),
+        _with_interval(one.mean, one.interval95, "") + _share(one),
         _NONE if is_first else _with_interval(one.gain, one.gain_interval95, "+"),
         _NONE if is_first else reached,
     ]
@@ -89,6 +89,12 @@ def _with_interval(value: float | None, interval: float | None, sign: str) -> st
     if value is None:
         return _NONE
     return f"{value:{sign}.4f}" + ("" if interval is None else f" ± {interval:.4f}")
+
+
+def _share(one: Standing) -> str:
+    """Return how many of the seeds the mean has, if it does not have all."""
+    count = sum(value is not None for value in one.results)
+    return f" ({count} of {len(one.results)} seeds)" if 0 < count < len(one.results) else ""
 
 
 def page(result: RaceResult) -> str:
