@@ -1,4 +1,4 @@
-"""The first real run: a Transformer++ that reaches a useful loss within twenty minutes.
+"""A Transformer++ that reaches a useful loss within twenty minutes on two cores.
 
 It has few parameters and many tokens: with this budget (about 1.3e14 FLOPs), reading the corpus more than twice is
 better than more width. The warm-up is counted in updates: with 12 updates instead of 58, a run of 600 thousand tokens
@@ -11,7 +11,7 @@ from mudd_core.config import Config, DataConfig, EvalConfig, OptimConfig, TrainC
 def get_config() -> Config:
     """Return the config: 4.2 M parameters, 5,800 updates of 1,024 tokens."""
     return Config(
-        name="small",
+        name="transformer_pp-small",
         model=TransformerPPConfig(d_model=192, n_layer=6, n_head=3, d_ff=512),
         data=DataConfig(vocab_size=4096),
         train=TrainConfig(

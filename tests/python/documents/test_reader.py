@@ -65,5 +65,5 @@ def test_python_of_the_readme_runs_as_it_is_typed(reader: Reader) -> None:
 
 def test_the_readme_left_its_runs(reader: Reader) -> None:
     names = {path.name for path in (reader.folder / "runs").iterdir()}
-    assert {"tiny", "small", "mine", "muddformer-small"} <= names
+    assert {"tiny", "small", "mine", "transformer_pp-small"} <= names
     assert (reader.folder / "step.json.gz").is_file()

@@ -1,6 +1,6 @@
 """Compare recipes at equal minutes: time their steps, train each with its own whole schedule, show who is ahead.
 
-    python3 launch.py race --recipes=small.py,muddformer/small.py
+    python3 launch.py race --recipes=transformer_pp/small.py,small.py
     python3 launch.py race --recipes=mine.txt --minutes=3,7,15 --seeds=3 --out=runs/race
     python3 launch.py race --recipes=mine.txt --plan
 

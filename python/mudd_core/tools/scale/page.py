@@ -46,7 +46,7 @@ _55M = (
     "train.seq_len=512",
 )
 MODELS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    ("55M", "small.py", _55M),
+    ("55M", "transformer_pp/small.py", _55M),
     ("GPT-2", "gpt2/gpt2.py", ()),
     ("1.4B", "muddformer/1_4b.py", ()),
     ("8x7B", "mixtral/mixtral87.py", ()),
