@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from mudd_core import nn, ops
 from mudd_core.config.families import ModelConfig
-from mudd_core.config.families.ngrams import readers
+from mudd_core.config.families.ngrams import orders_of, readers
 from mudd_core.graph.recording import Like
 from mudd_core.models.hidden import Batch, Cache
 
@@ -30,7 +30,7 @@ class NgramRows:
             table_RW,
             batch.segments if cache is None else None,
             None if cache is None else cache.ids,
-            orders=config.ngram_orders,
+            orders=",".join(orders_of(config)),
             end=config.ngram_end,
         )
         self._rows_BTW: Like = nn.sow("ngrams.out", rows_BTW)

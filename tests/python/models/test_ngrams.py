@@ -55,7 +55,7 @@ def make(name: str, **fields: Any) -> tuple[Model, WithNgrams, dict[str, np.ndar
     return model, theirs, params
 
 
-@pytest.mark.parametrize("fields", [{}, {"ngram_orders": "1,2,3", "ngram_layers": "1", "ngram_end": 7}])
+@pytest.mark.parametrize("fields", [{}, {"ngram_orders": "1, 2,3", "ngram_layers": "1", "ngram_end": 7}])
 @pytest.mark.parametrize("name", ["llama_gqa", "gpt2", "mudd", "tokenformer", "mup"])
 def test_logits_and_gradients_equal_autograd(name: str, fields: dict[str, Any]) -> None:
     model, cfg, params = make(name, **fields)

@@ -13,6 +13,11 @@ def readers(model: ModelConfig) -> frozenset[int]:
     return layers_of(model.ngram_layers, model.n_layer) if model.ngram_rows else frozenset()
 
 
+def orders_of(model: ModelConfig) -> list[str]:
+    """Return the items of model.ngram_orders without spaces, such as ["2", "3"]."""
+    return [order.strip() for order in model.ngram_orders.split(",")]
+
+
 def ngram_weights(model: ModelConfig) -> int:
     """Return the number of weights in the gates and output matrices of all layers that read the rows."""
     return 2 * model.d_model * model.ngram_width * len(readers(model))
@@ -21,7 +26,7 @@ def ngram_weights(model: ModelConfig) -> int:
 def ngram_faults(model: ModelConfig) -> list[str]:
     """Return the broken rules of the fields, one message each."""
     faults = []
-    orders = model.ngram_orders.split(",")
+    orders = orders_of(model)
     known = [str(order) for order in range(1, MOST_ORDER + 1)]
     if not set(orders) <= set(known) or len(set(orders)) < len(orders):
         faults.append(
