@@ -6,27 +6,18 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from mudd_core.base.errors import UserError
-from mudd_core.cli.race.recipes import Recipe, read_recipes
+from mudd_core.cli.race.recipes import read_recipes
 from mudd_core.cli.race.runs import RunResult, schedule_words
 from mudd_core.cli.race.standings import BITS, LOSS, measure_of, minutes_to, standing, value_of
 from mudd_core.config import load_config
-from places import ROOT
+from race_runs import race, ran, recipes_of, wait_for, with_times
 
-SMALL = (
-    "model.d_model=16",
-    "model.n_layer=1",
-    "model.n_head=1",
-    "train.batch_size=2",
-    "train.seq_len=32",
-    "data.tokenizer=bytes",
-)
 RECIPES = "# two models\nbase: tiny.py\n\nfast: tiny.py optim.lr=1e-2  # a comment\n"
 # A contestant without mudd_core: its loss is its number of steps.
 PROGRAM = """
@@ -45,35 +36,10 @@ else:
 """
 
 
-def race(text: Path, out: Path, recipes: str, *words: str) -> list[str]:
-    data = [f"data.path={text}", f"data.cache_dir={text.parent / 'cache'}", "train.threads=1"]
-    command = [sys.executable, str(ROOT / "launch.py"), "race", f"--recipes={recipes}", f"--out={out}"]
-    return [*command, "--timed-steps=3", *words, *SMALL, *data]
-
-
-def ran(argv: list[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(argv, capture_output=True, text=True, timeout=300)
-
-
 def file_of(folder: Path, text: str = RECIPES) -> str:
     file = folder / "mine.txt"
     file.write_text(text)
     return str(file)
-
-
-def with_times(out: Path, recipes: list[Recipe], *seconds: float) -> None:
-    """Write the step times, so that the numbers of steps do not depend on the machine."""
-    out.mkdir(parents=True, exist_ok=True)
-    times = {
-        one.name: {"seconds": each, "digest": one.digest()}
-        for one, each in zip(recipes, seconds, strict=True)
-    }
-    (out / "times.json").write_text(json.dumps({"machine": "a test", "times": times}))
-
-
-def recipes_of(text: Path, file: str) -> list[Recipe]:
-    data = [f"data.path={text}", f"data.cache_dir={text.parent / 'cache'}", "train.threads=1"]
-    return read_recipes(file, [*SMALL, *data])
 
 
 def values(out: Path) -> dict[str, list[tuple[int, list[float | None]]]]:
@@ -119,12 +85,6 @@ def test_a_stopped_race_ends_with_the_results_of_an_unbroken_one(tiny_text: Path
     assert [steps for steps, _ in values(tmp_path / "whole")["base"]] == [30, 300]
     run = tmp_path / "whole" / "runs" / "base" / "30-steps-seed0"
     assert (run / "metrics.jsonl").exists() and not (run / "checkpoints").exists()
-
-
-def wait_for(file: Path) -> None:
-    end = time.monotonic() + 60
-    while not file.exists() and time.monotonic() < end:
-        time.sleep(0.02)
 
 
 def test_two_runs_at_once_have_the_same_results(tiny_text: Path, tmp_path: Path) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,8 +15,9 @@ from mudd_core.base.errors import UserError
 from mudd_core.cli.race.recipes import Recipe, read_recipes
 from mudd_core.cli.race.result import RaceResult, terminal_table
 from mudd_core.cli.race.runs import PlannedRun, RunResult, ended_result
-from mudd_core.cli.race.standings import BITS, Row, standing
+from mudd_core.cli.race.standings import BITS, Row, measure_of, standing, value_of
 from mudd_core.cli.race.step_times import timed
+from race_runs import race, ran, recipes_of, wait_for, with_times
 
 TIMED = """
 import sys
@@ -82,3 +87,51 @@ def test_the_table_shows_a_mean_of_fewer_seeds() -> None:
     lines = terminal_table(RaceResult(BITS, "a test", 2, rows)).splitlines()
     assert "1.7500 (1 of 2 seeds)" in next(one for one in lines if one.startswith("part"))
     assert "seeds" not in next(one for one in lines if one.startswith("base"))
+
+
+SLOW = """
+import os, sys, time
+from pathlib import Path
+Path(sys.argv[1]).write_text(str(os.getpid()))
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stop_while_steps_are_timed_ends_the_timed_program(
+    tiny_text: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    (tmp_path / "slow.py").write_text(SLOW)
+    (tmp_path / "mine.txt").write_text(
+        f"base: tiny.py\nslow: ! {sys.executable} {tmp_path / 'slow.py'} {tmp_path / 'pid'}\n"
+    )
+    out = tmp_path / "race"
+    with_times(out, recipes_of(tiny_text, str(tmp_path / "mine.txt"))[:1], 0.5)
+    command = race(tiny_text, out, str(tmp_path / "mine.txt"), "--minutes=0.001")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        wait_for(tmp_path / "pid")
+        process.send_signal(number)
+        output, errors = process.communicate(timeout=60)
+    assert process.returncode == 75
+    assert "note: the step times are of a test; this is " in output
+    assert output.endswith("stopped before the first run; the same command continues\n")
+    assert "Traceback" not in errors
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+    assert list(json.loads((out / "times.json").read_text())["times"]) == ["base"]
+
+
+def test_a_run_without_a_finite_loss_has_no_place(tmp_path: Path) -> None:
+    run = PlannedRun(Recipe("mine", "tiny.py", ()), 10, 0, tmp_path)
+    run.result_file.write_text(json.dumps({"step": 10, "val_loss": None, "val_bits_per_byte": None}))
+    found, _ = ended_result(run, 0)
+    assert found is not None and value_of(found, BITS) is None
+    assert measure_of([found, RunResult(1.5, 2.0)]) == BITS
+
+
+def test_a_budget_shorter_than_a_step_is_noted(tiny_text: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("base: tiny.py\n")
+    with_times(tmp_path / "race", recipes_of(tiny_text, str(tmp_path / "mine.txt")), 2.0)
+    done = ran(race(tiny_text, tmp_path / "race", str(tmp_path / "mine.txt"), "--minutes=0.02,0.1", "--plan"))
+    note = "note: 0.02 minutes are less than a step of base, 2 s; it runs 1 step\n"
+    assert done.returncode == 0 and done.stdout.count(note) == done.stdout.count("note: 0") == 1

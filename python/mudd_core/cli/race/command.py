@@ -12,9 +12,11 @@ same command resumes, and more recipes, minutes or seeds may be added. It writes
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 from mudd_core.base.paths import local, output_folder
 from mudd_core.base.regular_files import write_text
@@ -33,7 +35,7 @@ from mudd_core.cli.race.runs import (
 )
 from mudd_core.cli.race.standings import Row, measure_of, standing, value_of
 from mudd_core.cli.race.step_times import StepTimes, timed
-from mudd_core.cli.sweep.processes import STOPPED, Processes
+from mudd_core.cli.sweep.processes import STOPPED, Processes, stop_signals
 from mudd_core.config.tool_arguments import ToolArguments, whole_number
 from mudd_core.config.values import number
 from mudd_core.run.store.json_files import write_json
@@ -65,9 +67,12 @@ def main(words: Sequence[str]) -> int:
     asked = _asked(words)
     processes = Processes(asked.jobs, "race", is_quiet=True)
     output_folder(asked.out, "[race] --out")
-    if any(one.is_program for one in asked.recipes):
-        write_data(next(one for one in asked.recipes if not one.is_program).loaded(), asked.data)
-    times = timed(asked.recipes, asked.out, asked.data, asked.timed_steps, _say)
+    try:
+        with stop_signals(_interrupt):
+            times = _prepared(asked)
+    except KeyboardInterrupt:
+        _say("stopped before the first run; the same command continues")
+        return STOPPED
     runs = planned_runs(asked.recipes, times, asked.minutes, asked.seeds, asked.out)
     left = [run for run in runs if result_of(run) is None]
     seconds = sum(run.steps * times.seconds(run.recipe) for run in left) / asked.jobs
@@ -86,6 +91,24 @@ def main(words: Sequence[str]) -> int:
     if code == STOPPED:
         print("stopped and saved; the same command resumes")
     return code
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _prepared(asked: Asked) -> StepTimes:
+    """Write the ids for programs; return the step times, with a note for each budget shorter than a step."""
+    if any(one.is_program for one in asked.recipes):
+        write_data(next(one for one in asked.recipes if not one.is_program).loaded(), asked.data)
+    times = timed(asked.recipes, asked.out, asked.data, asked.timed_steps, _say)
+    for recipe in asked.recipes:
+        seconds = times.seconds(recipe)
+        for budget in (one for one in asked.minutes if 60 * one < seconds):
+            _say(
+                f"note: {budget:g} minutes are less than a step of {recipe.name}, {seconds:.3g} s; it runs 1 step"
+            )
+    return times
 
 
 def _say(text: str) -> None:
@@ -109,7 +132,8 @@ def _train(asked: Asked, times: StepTimes, processes: Processes, left: Sequence[
             if not asked.keep:
                 remove_checkpoints(left[number])
             value = result.loss if result.bits_per_byte is None else result.bits_per_byte
-            _say(f"{title(number)}: {value:.4f}")
+            shown = f"{value:.4f}" if math.isfinite(value) else "its validation has no finite loss"
+            _say(f"{title(number)}: {shown}")
         elif code != STOPPED:
             failed.append(code or 1)
             _say(f"{title(number)}: exit code {code}\n{messages}\n{fault}".rstrip())

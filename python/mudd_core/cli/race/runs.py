@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -60,7 +61,7 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class RunResult:
-    """The end of a run. bits_per_byte: None for data without bytes. loss: nats per target of the validation."""
+    """The end of a run. bits_per_byte: None for data without bytes. loss: nats per target, NaN if it is not finite."""
 
     bits_per_byte: float | None
     loss: float
@@ -118,6 +119,8 @@ def result_of(run: PlannedRun) -> RunResult | None:
     if found.get("stopped") is not None:
         return None
     bits, loss = found.get("val_bits_per_byte"), found.get("val_loss")
+    if loss is None and not run.recipe.is_program:
+        return RunResult(None, math.nan)  # a finished run of mudd_core whose loss is not finite
     if not _is_number(loss) or not (bits is None or _is_number(bits)):
         raise UserError(
             f"[race] {run.result_file}: expected a number as val_loss, got {loss}; remove {run.folder}"

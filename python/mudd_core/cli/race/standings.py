@@ -43,8 +43,9 @@ class Row:
 
 
 def measure_of(results: Sequence[RunResult | None]) -> str:
-    """Return BITS, or LOSS if a run has no bits per byte."""
-    return LOSS if any(one is not None and one.bits_per_byte is None for one in results) else BITS
+    """Return BITS, or LOSS if a run with a finite loss has no bits per byte."""
+    ended = [one for one in results if one is not None and math.isfinite(one.loss)]
+    return LOSS if any(one.bits_per_byte is None for one in ended) else BITS
 
 
 def value_of(result: RunResult | None, measure: str) -> float | None:

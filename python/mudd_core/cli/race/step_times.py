@@ -72,7 +72,10 @@ def timed(
     """
     known = read_times(folder)
     times = {} if known is None else dict(known.times)
-    machine = environment_text("fp32") if known is None else known.machine
+    here = environment_text("fp32")
+    machine = here if known is None else known.machine
+    if machine != here:
+        say(f"note: the step times are of {machine}; this is {here}")
     base = recipes[0]
     for recipe in recipes:
         digest = recipe.digest()
@@ -100,9 +103,16 @@ def _require_same(time: StepTime, recipe: Recipe, digest: str, folder: Path) -> 
 
 def _measure(recipes: Sequence[Recipe], data: Path, count: int) -> list[float]:
     """Return the median seconds of `count` steps of each recipe; they take their steps in turn."""
-    programs = [Program(_argv(one, data, count), dict(os.environ)) for one in recipes]
+    programs: list[Program] = []
+    try:
+        for one in recipes:
+            programs.append(Program(_argv(one, data, count), dict(os.environ)))
+        reports = take_turns(programs, WARMUP + count)
+    finally:
+        for program in programs:
+            program.stop()
     medians = []
-    for recipe, report in zip(recipes, take_turns(programs, WARMUP + count), strict=True):
+    for recipe, report in zip(recipes, reports, strict=True):
         if report is None:
             raise UserError(
                 f"[race] {recipe.name}: the process that times its steps failed; its error is above"

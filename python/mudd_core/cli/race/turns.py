@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,8 +22,13 @@ PAUSE = 0.02  # seconds after a turn: idle threads of the last program may spin 
 def turns(count: int) -> Iterator[int]:
     """Yield the indices of the steps of this process, each after a line on standard input."""
     for step in range(count):
-        print(WAITING, flush=True)
-        input()
+        try:
+            print(WAITING, flush=True)
+            input()
+        except (BrokenPipeError, EOFError):
+            os._exit(
+                1
+            )  # the measuring process has ended; a normal exit would write to the closed pipe once more
         yield step
 
 
@@ -33,9 +39,18 @@ class Program:
         """Start the process and wait until it is ready for its first step."""
         self._last = ""
         self._process = subprocess.Popen(
-            argv, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            argv,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # a Ctrl-C of the terminal reaches the measuring process alone, which ends this one
         )
-        self._until_waiting()
+        try:
+            self._until_waiting()
+        except KeyboardInterrupt:
+            self.stop()
+            raise
 
     def _until_waiting(self) -> None:
         assert self._process.stdout is not None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import IO
@@ -17,6 +18,17 @@ from mudd_core.cli.mpirun_process import end_with_parent
 
 STOPPED = 75  # the exit code of a training that a request stopped
 _SHOWN = 2000  # bytes of a failed training's messages
+
+
+@contextlib.contextmanager
+def stop_signals(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Call the handler for each signal that requests a stop, inside the block."""
+    before = {number: signal.signal(number, handler) for number in _core.stop_signals()}
+    try:
+        yield
+    finally:
+        for number, one in before.items():
+            signal.signal(number, signal.SIG_DFL if one is None else one)
 
 
 @dataclass
@@ -57,24 +69,22 @@ class Processes:
         n) and the last messages, which are empty if they were shown already.
         """
         waiting, free = list(enumerate(lines)), list(range(len(self._cores)))
-        before = {number: signal.signal(number, self._on_signal) for number in _core.stop_signals()}
-        try:
-            while self._running or (waiting and not self._asked):
-                while waiting and free and not self._asked:
-                    number, line = waiting.pop(0)
-                    starts(number)
-                    self._running.append(self._start(number, free.pop(0), line))
-                if self._running:
-                    one = self._first_ended()
-                    self._running.remove(one)
-                    free.append(one.slot)
-                    code = one.process.returncode
-                    ended(one.number, 128 - code if code < 0 else code, _last(one.messages))
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, signal.SIG_DFL if handler is None else handler)
-            for one in self._running:  # only after an error of this process
-                one.process.terminate()
+        with stop_signals(self._on_signal):
+            try:
+                while self._running or (waiting and not self._asked):
+                    while waiting and free and not self._asked:
+                        number, line = waiting.pop(0)
+                        starts(number)
+                        self._running.append(self._start(number, free.pop(0), line))
+                    if self._running:
+                        one = self._first_ended()
+                        self._running.remove(one)
+                        free.append(one.slot)
+                        code = one.process.returncode
+                        ended(one.number, 128 - code if code < 0 else code, _last(one.messages))
+            finally:
+                for one in self._running:  # only after an error of this process
+                    one.process.terminate()
         return not self._asked
 
     def _start(self, number: int, slot: int, line: Sequence[str]) -> _Running:
