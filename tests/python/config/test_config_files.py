@@ -108,7 +108,9 @@ def test_names_of_the_original_programs_find_our_configs(alias: str, name: str) 
 
 @pytest.mark.parametrize(("name", "source"), [("tiny", "transformer_pp"), ("small", "muddformer")])
 def test_root_files_return_the_configs_of_a_family(name: str, source: str) -> None:
-    assert mc.load_config(f"{name}.py") == dataclasses.replace(mc.load_config(f"{source}/{name}.py"), name=name)
+    assert mc.load_config(f"{name}.py") == dataclasses.replace(
+        mc.load_config(f"{source}/{name}.py"), name=name
+    )
     assert mc.load_config(ROOT / "configs" / f"{name}.py") == mc.load_config(name)
 
 
