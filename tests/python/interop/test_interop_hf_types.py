@@ -217,6 +217,16 @@ def batch(vocab: int) -> dict[str, Any]:
     return {"tokens": tokens, "labels": np.where(mask == 0, -100, tokens), "attention_mask": mask}
 
 
+def exact_logits(model: Any, data: dict[str, Any], single: Any) -> Any:
+    """Return transformers' logits in float64, in float32 if its attention windows make NaN of float64.
+
+    On one CPU its float32 logits of Gemma 3 differ from float64 by 4.8e-5 of the largest, ours by 0.7e-5.
+    """
+    with torch.no_grad():
+        double = theirs(copy.deepcopy(model).double(), data).logits.numpy()
+    return np.where(np.isfinite(double), double, single.logits.detach().numpy())
+
+
 @pytest.mark.parametrize("number", range(DRAWS))
 @pytest.mark.parametrize("kind", TITLES)
 def test_drawn_settings_compute_what_transformers_computes(kind: str, number: int, tmp_path: Path) -> None:
@@ -225,7 +235,7 @@ def test_drawn_settings_compute_what_transformers_computes(kind: str, number: in
     data = batch(ours.config.vocab_size)
     out = theirs(model, data)
     seen = data["attention_mask"].astype(bool)
-    close(ours.logits(data)[seen], out.logits.detach().numpy()[seen], "logits")
+    close(ours.logits(data)[seen], exact_logits(model, data, out)[seen], "logits")
     loss, gradients = ours.loss_and_gradients(data)
     # PyTorch computes in float32 too, with its sums in another order.
     assert loss == pytest.approx(out.loss.item(), abs=1e-5)
