@@ -1,7 +1,7 @@
 """Run a PyTorch model as a program of the race: arguments, training loop, validation, turns.
 
 A program is called with --data, --steps and --seed, and with either --out or --in-turn (bench/race/README.md).
-All programs have the sizes of configs/small.py and compute in fp32.
+All programs have the sizes of configs/transformer_pp/small.py and compute in fp32.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""The first real run: a MUDDFormer that reaches a useful loss within twenty minutes on two cores.
+"""A MUDDFormer that reaches a useful loss within twenty minutes on two cores.
 
 It has the layers and widths of transformer_pp/small.py, with three norms instead of one before attention, weight
 generators with 1.8 % more parameters, and a d_ff from 256 to 768 with the same mean. A step reads few rows of the
-embedding, so its learning rate is four times as high (bench/results/race/small_recipe.md).
+embedding, so its learning rate is four times as high (bench/results/race/small_recipe.md). This factor is for AdamW.
+With another optim.name the embedding keeps AdamW, unless you also type optim.groups= (nothing after the sign).
 """
 
 from mudd_core.config import Config, DataConfig, EvalConfig, MUDDFormerConfig, OptimConfig, TrainConfig
