@@ -21,10 +21,13 @@ SMALL = (
 )
 
 
+def overrides(text: Path) -> list[str]:
+    return [*SMALL, f"data.path={text}", f"data.cache_dir={text.parent / 'cache'}", "train.threads=1"]
+
+
 def race(text: Path, out: Path, recipes: str, *words: str) -> list[str]:
-    data = [f"data.path={text}", f"data.cache_dir={text.parent / 'cache'}", "train.threads=1"]
     command = [sys.executable, str(ROOT / "launch.py"), "race", f"--recipes={recipes}", f"--out={out}"]
-    return [*command, "--timed-steps=3", *words, *SMALL, *data]
+    return [*command, "--timed-steps=3", *words, *overrides(text)]
 
 
 def ran(argv: list[str]) -> subprocess.CompletedProcess[str]:
@@ -42,8 +45,7 @@ def with_times(out: Path, recipes: list[Recipe], *seconds: float) -> None:
 
 
 def recipes_of(text: Path, file: str) -> list[Recipe]:
-    data = [f"data.path={text}", f"data.cache_dir={text.parent / 'cache'}", "train.threads=1"]
-    return read_recipes(file, [*SMALL, *data])
+    return read_recipes(file, overrides(text))
 
 
 def wait_for(file: Path) -> None:

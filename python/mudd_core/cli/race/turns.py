@@ -26,9 +26,8 @@ def turns(count: int) -> Iterator[int]:
             print(WAITING, flush=True)
             input()
         except (BrokenPipeError, EOFError):
-            os._exit(
-                1
-            )  # the measuring process has ended; a normal exit would write to the closed pipe once more
+            # The measuring process has ended. A normal exit would write to the closed pipe once more.
+            os._exit(1)
         yield step
 
 
@@ -44,7 +43,8 @@ class Program:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            start_new_session=True,  # a Ctrl-C of the terminal reaches the measuring process alone, which ends this one
+            # A Ctrl-C of the terminal reaches the measuring process alone, which ends this one.
+            start_new_session=True,
         )
         try:
             self._until_waiting()
