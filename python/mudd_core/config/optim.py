@@ -193,7 +193,8 @@ class OptimConfig:
         "parameters with another optimizer, such as 'lion: head, lr_factor=0.1; sgd: role=gain, "
         "blocks.0.*'. An optimizer is one of optim.name, or FILE.py:NAME for your own. A group lists "
         "name patterns (as in train.trainable) or roles, then settings: lr_factor, which multiplies "
-        "lr, weight_decay, beta1, beta2 or momentum. All other parameters use optim.name; empty = none",
+        "lr, weight_decay, beta1, beta2 or momentum. A group without an optimizer, such as 'embed, lr_factor=4', "
+        "only sets lr_factor or weight_decay. All other parameters use optim.name; empty = none",
         later=True,
     )
 
@@ -206,7 +207,10 @@ class OptimConfig:
 
 @dataclass(frozen=True)
 class GroupSpec:
-    """A parsed group. selectors: patterns of names or role=<role>; ! before a selector excludes."""
+    """A parsed group. selectors: patterns of names or role=<role>; ! before a selector excludes.
+
+    optimizer: empty if the parameters keep the optimizer that they have without the group.
+    """
 
     optimizer: str
     selectors: tuple[str, ...]
@@ -222,19 +226,23 @@ def own_in_groups(text: str) -> list[str]:
 
 
 def parse_groups(text: str) -> list[GroupSpec]:
-    """Parse the groups of `optimizer: selector, ..., setting=value; ...`; raise ValueError for a malformed string."""
+    """Parse the groups of `optimizer: selector, ..., setting=value; ...`; raise ValueError for a malformed string.
+
+    The optimizer and its colon may be absent.
+    """
     return [_parse_group(part) for part in text.split(";") if part.strip()]
 
 
 def _parse_group(part: str) -> GroupSpec:
     own = _OWN_IN_GROUP.match(part)
-    name, colon, rest = (own[1], ":", part[own.end() :]) if own else part.partition(":")
+    name, colon, rest = (own[1], ":", part[own.end() :]) if own else part.rpartition(":")
     name = name.strip()
-    if not colon or name not in SPECS:
-        raise ValueError(
-            f"expected groups like 'lion: head, lr_factor=0.1; sgd: role=gain' with optimizers of "
-            f"{', '.join(OPTIMIZERS)} or FILE.py:NAME, got '{part.strip()}'"
-        )
+    expected = (
+        f"expected groups like 'lion: head, lr_factor=0.1; sgd: role=gain' with optimizers of "
+        f"{', '.join(OPTIMIZERS)} or FILE.py:NAME, got '{part.strip()}'"
+    )
+    if colon and name not in SPECS:
+        raise ValueError(expected)
     selectors: list[str] = []
     settings: dict[str, float] = {}
     for word in filter(None, (word.strip() for word in rest.split(","))):
@@ -249,15 +257,19 @@ def _parse_group(part: str) -> GroupSpec:
             raise ValueError(f"expected {key} once in the group '{part.strip()}'")
         else:
             settings[key] = _group_setting(name, key, value)
+    if not (name or settings):
+        raise ValueError(expected)
     if not selectors:
         raise ValueError(f"expected patterns of names or role=<role> in the group '{part.strip()}', got none")
     return GroupSpec(name, tuple(selectors), settings)
 
 
 def _group_setting(optimizer: str, key: str, text: str) -> float:
-    own = {setting.name: setting for setting in SPECS[optimizer].settings if setting.in_groups}
+    settings = SPECS[optimizer].settings if optimizer else ()
+    own = {setting.name: setting for setting in settings if setting.in_groups}
     known = ("lr_factor", "weight_decay", *own)
     if key not in known:
-        raise ValueError(f"expected settings of {', '.join(known)} for {optimizer}, got '{key}={text}'")
+        group = optimizer or "a group without an optimizer"
+        raise ValueError(f"expected settings of {', '.join(known)} for {group}, got '{key}={text}'")
     low, high = (own[key].low, own[key].high) if key in own else (0.0, math.inf)
     return number(key, text, low if math.isfinite(low) else None, below=high if math.isfinite(high) else None)

@@ -63,30 +63,44 @@ def optimizer_groups(store: _core.ParamStore, optim: OptimConfig) -> list[Parame
                     f"with '!{name}'"
                 )
             owner[name] = spec
-            takes = SPECS[spec.optimizer].takes
-            updated = "tables of embeddings" if SPECS[spec.optimizer].by_rows else "matrices of blocks"
-            if takes and not _is_matrix(roles[name], about[name]["shape"], takes):
-                others = [one.name for one in SPECS.values() if not one.takes]
-                raise UserError(
-                    f"[config] optim.groups: {spec.optimizer} updates only {updated}, got "
-                    f"'{name}' of role {roles[name]} and shape {list(about[name]['shape'])}; leave "
-                    f"it out with '!{name}', or name it in a group of "
-                    f"{', '.join(dict.fromkeys(others))}"
-                )
-        groups.append(_group(spec.optimizer, names, optim, spec.settings))
-    rest = [name for name in roles if name not in owner]
-    main = SPECS[optim.name]
-    rows = [name for name in rest if roles[name] == ROWS]
-    if rows:
-        rates = {"lr_factor": optim.rows_lr_factor, "weight_decay": optim.rows_weight_decay}
-        groups.append(_group("row_adagrad", rows, optim, rates))
-        rest = [name for name in rest if name not in set(rows)]
-    if main.by_default:
-        matrices = [name for name in rest if _is_matrix(roles[name], about[name]["shape"], main.by_default)]
-        groups.append(_group(optim.name, matrices, optim, {}))
-        rest = [name for name in rest if name not in set(matrices)]
-    groups.append(_group(main.rest or optim.name, rest, optim, {}))
+        if spec.optimizer:
+            for name in names:
+                _check_updates(spec.optimizer, name, roles[name], about[name]["shape"])
+            groups.append(_group(spec.optimizer, names, optim, spec.settings))
+        else:
+            groups += _default_groups(store, names, optim, spec.settings)
+    groups += _default_groups(store, [name for name in roles if name not in owner], optim, {})
     return [group for group in groups if group.names]
+
+
+def _check_updates(optimizer: str, name: str, role: str, shape: Sequence[int]) -> None:
+    """Raise UserError if the optimizer cannot update this parameter."""
+    takes = SPECS[optimizer].takes
+    if takes and not _is_matrix(role, shape, takes):
+        updated = "tables of embeddings" if SPECS[optimizer].by_rows else "matrices of blocks"
+        others = dict.fromkeys(one.name for one in SPECS.values() if not one.takes)
+        raise UserError(
+            f"[config] optim.groups: {optimizer} updates only {updated}, got '{name}' of role {role} and shape "
+            f"{list(shape)}; leave it out with '!{name}', or name it in a group of {', '.join(others)}"
+        )
+
+
+def _default_groups(
+    store: _core.ParamStore, names: list[str], optim: OptimConfig, own: dict[str, float]
+) -> list[ParameterGroup]:
+    """Return groups of these names by the optimizers that optim.name gives them. own: settings of a user's group."""
+    main = SPECS[optim.name]
+    split: dict[str, list[str]] = {"rows": [], "matrices": [], "rest": []}
+    for name in names:
+        about = store.describe(name)
+        matrix = main.by_default and _is_matrix(about["role"], about["shape"], main.by_default)
+        split["rows" if about["role"] == ROWS else "matrices" if matrix else "rest"].append(name)
+    rates = {"lr_factor": optim.rows_lr_factor, "weight_decay": optim.rows_weight_decay}
+    return [
+        _group("row_adagrad", split["rows"], optim, {**rates, **own}),
+        _group(optim.name, split["matrices"], optim, own),
+        _group(main.rest or optim.name, split["rest"], optim, own),
+    ]
 
 
 def by_name(groups: list[ParameterGroup]) -> dict[str, ParameterGroup]:
@@ -127,7 +141,7 @@ def _is_matrix(role: str, shape: Sequence[int], roles: Sequence[str]) -> bool:
 
 
 def _written(spec: GroupSpec) -> str:
-    return f"'{spec.optimizer}: {', '.join(spec.selectors)}'"
+    return f"'{spec.optimizer}{': ' if spec.optimizer else ''}{', '.join(spec.selectors)}'"
 
 
 def learning_rate(config: Config, t: int) -> float:

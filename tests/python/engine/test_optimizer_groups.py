@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 import torch
 
+import mudd_core as mc
 from listed_names import files_that_list
 from mudd_core.base.errors import UserError
-from mudd_core.config import Config, OptimConfig, TrainConfig, check_config, config_hash, optim
+from mudd_core.config import Config, OptimConfig, TrainConfig, check_config, config_hash, load_config, optim
 from mudd_core.config.optim import OPTIMIZERS, SPECS, parse_groups
 from mudd_core.engine.engine import Engine
 from mudd_core.engine.optimizer_groups import optimizer_groups
@@ -70,6 +71,12 @@ def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
         ("sgd: head, momentum=1", "momentum: expected a number from 0 to below 1, got '1'"),
         ("sgd: head, lr_factor=nan", "lr_factor: expected a number of at least 0, got 'nan'"),
         ("sgd: head, lr_factor=1, lr_factor=2", "expected lr_factor once"),
+        (
+            "head, beta1=0.5",
+            "expected settings of lr_factor, weight_decay for a group without an optimizer, got 'beta1=0.5'",
+        ),
+        ("lr_factor=2", "expected patterns of names or role=<role> in the group 'lr_factor=2', got none"),
+        (": head, lr_factor=2", "expected groups like 'lion: head.*got ': head, lr_factor=2'"),
     ],
 )
 def test_strings_that_are_no_groups_are_refused(text: str, fault: str) -> None:
@@ -112,6 +119,8 @@ def test_a_group_has_selectors_and_settings() -> None:
     assert two.settings == {"momentum": 0.8}
     (three,) = parse_groups("adam_pax: *, !role=gain, ! role = bias")
     assert (three.optimizer, three.selectors) == ("adam_pax", ("*", "!role=gain", "!role=bias"))
+    (four,) = parse_groups("embed, role=gain, lr_factor=4")
+    assert (four.optimizer, four.selectors, four.settings) == ("", ("embed", "role=gain"), {"lr_factor": 4.0})
 
 
 @pytest.mark.parametrize(
@@ -126,6 +135,11 @@ def test_a_group_has_selectors_and_settings() -> None:
             "lion: head; sgd: role=head",
             "expected 'head' in one group, got it in 'lion: head' and in 'sgd: role=head'; "
             "exclude it from one of them with '!head'",
+        ),
+        ("lion head, lr_factor=2", "'lion head' matches none"),
+        (
+            "lion: head; head, lr_factor=2",
+            "expected 'head' in one group, got it in 'lion: head' and in 'head'; exclude it",
         ),
         (
             "muon: embed",
@@ -173,6 +187,39 @@ def test_factor_and_decay_of_a_group_are_those_of_the_whole_run() -> None:
     for step, batch in enumerate(batches("llama_gqa", 3)):
         half.train_step(step, LR / 2, batch)
     assert same(state(half), state(groups)) and not same(state(whole), state(groups))
+
+
+def test_a_group_without_an_optimizer_keeps_the_optimizers_of_its_parameters() -> None:
+    """muon for its matrices, AdamW for its gains, and the same bits as groups that name both."""
+    written = trained(
+        "llama_gqa",
+        3,
+        "muon: blocks.0.*, !role=gain, lr_factor=2; adamw: blocks.0.*, !role=matrix, lr_factor=2; "
+        "muon: role=matrix, !blocks.0.*",
+    )
+    kept = trained("llama_gqa", 3, "blocks.0.*, lr_factor=2", name="muon")
+    assert same(state(written), state(kept)) and not same(
+        state(kept), state(trained("llama_gqa", 3, name="muon"))
+    )
+
+
+@pytest.mark.parametrize("name", ["adamw", "lion", "sgd", "row_adagrad"])
+def test_the_embedding_of_small_py_has_the_optimizer_of_the_run(name: str) -> None:
+    groups = load_config("small.py").optim.groups
+    model, _, _ = make("llama_gqa")
+    factors = {
+        group.names: (group.optimizer, group.lr_factor)
+        for group in optimizer_groups(model.store, config("llama_gqa", groups, name=name).optim)
+    }
+    assert factors.pop(("embed",)) == (name, 4.0)
+    assert set(factors.values()) == {("adamw" if name == "row_adagrad" else name, 1.0)}
+
+
+def test_a_table_of_ngrams_keeps_the_settings_that_a_group_does_not_change() -> None:
+    model = mc.Model(dataclasses.replace(CASES["llama_gqa"][0], ngram_rows=64), seed=1)
+    groups = optimizer_groups(model.store, config("llama_gqa", "role=rows, lr_factor=3").optim)
+    (rows,) = [group for group in groups if group.optimizer == "row_adagrad"]
+    assert (rows.lr_factor, rows.weight_decay) == (3.0, OptimConfig().rows_weight_decay)
 
 
 # ---- against torch ---------------------------------------------------------------------------------------------
