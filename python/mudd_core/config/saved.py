@@ -130,8 +130,13 @@ class OtherConfigError(UserError):
 
     @property
     def fields(self) -> str:
-        """The fields that differ, one on each line, and the further reason."""
-        return "\n".join([*(f"  {change}" for change in self.changes), *filter(None, [self.why])])
+        """The fields that differ, one on each line, and the further reason. Fields of one family only are counted."""
+        shown, only = list(self.changes), ""
+        if any(change.path == FAMILY for change in shown):
+            shown = [change for change in shown if None not in (change.saved, change.asked)]
+            count = len(self.changes) - len(shown)
+            only = f"  and {count} fields that only one of these families has" if count else ""
+        return "\n".join([*(f"  {change}" for change in shown), *filter(None, [only, self.why])])
 
 
 def differences(saved: Config, asked: Config) -> list[Difference]:

@@ -62,8 +62,17 @@ def test_resume_takes_free_fields_and_lists_the_others() -> None:
         merge_for_resume(saved, other)
     assert f"train.steps: saved {saved.train.steps}, asked 400" in str(caught.value)
     assert "optim.lr" in str(caught.value) and "log_every" not in str(caught.value)
-    with pytest.raises(UserError, match=r"model\.family"):
-        merge_for_resume(saved, mc.load_config("gpt2/tiny.py"))
+
+
+def test_a_resume_with_another_family_lists_only_fields_that_both_have() -> None:
+    saved, asked = mc.load_config("transformer_pp/small.py"), mc.load_config("small.py")
+    with pytest.raises(UserError, match=r"model\.family") as caught:
+        merge_for_resume(saved, asked)
+    lines = str(caught.value).splitlines()
+    assert "  optim.beta2: saved 0.95, asked 0.99" in lines and "None" not in str(caught.value)
+    own = {info.path for config in (saved, asked) for info in walk(config)}
+    both = {info.path for info in walk(saved)} & {info.path for info in walk(asked)}
+    assert f"  and {len(own - both)} fields that only one of these families has" in lines
 
 
 @pytest.mark.parametrize("model", [TransformerPPConfig(), GPT2Config()])
