@@ -235,7 +235,12 @@ def test_values_beyond_fp16_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("config", "words", "message"),
     [
-        ("muddformer/tiny.py", [], "got muddformer, which llama.cpp does not have"),
+        (
+            "muddformer/tiny.py",
+            [],
+            "got muddformer, which llama.cpp does not have; leave --gguf out, or train another model, such as "
+            "configs/transformer_pp/small.py",
+        ),
         ("mup/tiny.py", [], "got mup, which llama.cpp does not have"),
         ("tokenformer/tiny.py", [], "got tokenformer, which llama.cpp does not have"),
         ("tiny.py", ["data.tokenizer=bytes"], "got bytes, which llama.cpp lacks"),
@@ -265,6 +270,19 @@ def test_wrong_arguments_are_refused(llama: Path, tmp_path: Path) -> None:
     assert not to.exists()
 
 
+def test_the_name_of_a_file_needs_gguf(
+    llama: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["export", f"--workdir={llama}", f"--to={tmp_path / 'model.gguf'}"]
+    assert main(words) == 2
+    assert (
+        f"[export] --to: expected --gguf with the file {tmp_path / 'model.gguf'}, got none; add --gguf, or / for a "
+        "folder of this name"
+    ) in capsys.readouterr().err
+    assert not (tmp_path / "model.gguf").exists()
+    assert main([*words[:2], f"{words[2]}/"]) == 0 and (tmp_path / "model.gguf").is_dir()
+
+
 def test_a_window_limits_the_context(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = imported("mistral", tmp_path)
     mc.export(run, tmp_path / "out", "gguf")
@@ -285,3 +303,14 @@ def test_chatml_is_a_template_of_ollama_too(tmp_path: Path) -> None:
     mc.export(tmp_path / "run", tmp_path / "out", "gguf")
     text = (tmp_path / "out" / "Modelfile").read_text()
     assert 'TEMPLATE """{{ range .Messages }}<|im_start|>{{ .Role }}\n{{ .Content }}<|im_end|>\n' in text
+
+
+@pytest.mark.parametrize(
+    ("config", "library"), [("tiny.py", "transformers"), ("muddformer/tiny.py", "mudd_core")]
+)
+def test_the_card_of_a_folder_names_the_library_that_loads_it(
+    config: str, library: str, tmp_path: Path
+) -> None:
+    run = trained(tmp_path, config)
+    assert main(["export", f"--workdir={run}", f"--to={tmp_path / 'out'}"]) == 0
+    assert f"library_name: {library}" in (tmp_path / "out" / "README.md").read_text()

@@ -53,7 +53,12 @@ class Asked:
         if not (args.config or args.workdir):
             parser.require("RUN")
         folder = local(args.to, "[export] --to")
-        if args.gguf and names_file(args.to):
+        if names_file(args.to):
+            if not args.gguf:
+                raise UserError(
+                    f"[export] --to: expected --gguf with the file {args.to}, got none; add --gguf, or / for a folder "
+                    "of this name"
+                )
             _require_file(folder, force=args.force)
         else:
             require_place(folder, force=args.force)

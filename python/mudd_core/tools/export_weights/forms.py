@@ -148,7 +148,8 @@ class Export:
         """Export all weights with another program's names. weights: by mudd_core's names. kinds: as in write_theirs."""
         asked, base, shape = self.asked, base_source(self.run), held.model.config
         cut = weights if self.is_cut else None
-        beside = self.beside(shape, kinds, f"a model of the family {shape.family}", base, "transformers")
+        library = "transformers" if "hf" in systems else "mudd_core"
+        beside = self.beside(shape, kinds, f"a model of the family {shape.family}", base, library)
         size = asked.args.shard_mb << 20
         system, tensors = self.ranks.from_first(
             lambda: write_theirs(

@@ -86,7 +86,7 @@ class GgufPlan:
         if not isinstance(model, HfModel):
             raise UserError(
                 f"{_PLACE}: expected a model of {', '.join(SYSTEM.families)}, got {model.family}, which llama.cpp "
-                "does not have; leave --gguf out"
+                "does not have; leave --gguf out, or train another model, such as configs/transformer_pp/small.py"
             )
         with _what_llama_cpp_has():
             settings = SYSTEM.original_config(model)
