@@ -5,7 +5,7 @@ The aliases are strings, so that this module does not import NumPy.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeGuard
 
 if TYPE_CHECKING:
     from typing import Any
@@ -26,3 +26,8 @@ Value32: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.float32 | np.int32
 Int32: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.int32]]"
 Int64: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.int64]]"
 Bool: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]"
+
+
+def is_number(value: Json) -> TypeGuard[int | float]:
+    """Return True for an int or a float, also for NaN and infinity; False for bool, which is an int in Python."""
+    return isinstance(value, int | float) and not isinstance(value, bool)

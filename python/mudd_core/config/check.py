@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Collection, Mapping
 
 from mudd_core.base.errors import UserError
+from mudd_core.base.types import is_number
 from mudd_core.config.families import FAMILIES, ModelConfig
 from mudd_core.config.families.family import KEY as FAMILY
 from mudd_core.config.families.ngrams import ngram_faults
@@ -29,10 +30,7 @@ _LARGEST_FLOAT = 3.4028234663852886e38  # the largest value of float32, in which
 def type_fault(info: FieldInfo) -> str | None:
     """Return the fault in the type of a field's value; None if there is none."""
     value, wanted = info.value, KINDS[info.kind]
-    if info.kind is float:
-        right = isinstance(value, int | float) and not isinstance(value, bool)
-    else:
-        right = type(value) is info.kind
+    right = is_number(value) if info.kind is float else type(value) is info.kind
     if not right:
         return f"{info.path}: expected {wanted}, got {value!r}"
     # The value is too large for a float, and too long for a message.

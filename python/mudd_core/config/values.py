@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 
 from mudd_core.base.errors import UserError
-from mudd_core.base.types import Json
+from mudd_core.base.types import Json, is_number
 
 KINDS: dict[type, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "a string"}
 LARGEST_COUNT = 2**62  # largest value of fields that the core stores in 64 bits
@@ -133,7 +133,7 @@ def _number(value: Json, strings: bool) -> int | float | None:
             except ValueError:
                 continue
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if not is_number(value):
         return None
     return value
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mudd_core.base.errors import UserError
+from mudd_core.base.types import is_number
 from mudd_core.engine.model import Model
 from mudd_core.fingerprint.alone import Alone, first_alone, model_title
 from mudd_core.fingerprint.arrays import differs_from_arrays
@@ -45,7 +46,7 @@ def first_difference(
     """
     if not isinstance(a, Model):
         raise TypeError(f"[diff] a: expected an mc.Model, got {type(a).__name__}")
-    if isinstance(ulp, bool) or not isinstance(ulp, (int, float)) or not 0 <= ulp < math.inf:
+    if not is_number(ulp) or not 0 <= ulp < math.inf:
         raise ValueError(f"[diff] ulp: expected a finite number from 0 on, got {ulp!r}")
     if isinstance(b, Mapping):
         if levels is not None:

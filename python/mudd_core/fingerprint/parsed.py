@@ -6,7 +6,7 @@ import json
 import math
 import re
 
-from mudd_core.base.types import Json
+from mudd_core.base.types import Json, is_number
 from mudd_core.fingerprint.lines import DTYPES, FORMAT, STAGES, Header, Key, Line, op_of
 from mudd_core.fingerprint.samples import samples_of
 
@@ -132,7 +132,7 @@ def _hex(name: str, value: Json, digits: int) -> str:
 def _real(name: str, value: Json) -> float:
     if value in ("nan", "inf", "-inf") and isinstance(value, str):
         return float(value)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or abs(value) > 1e300:
+    if not is_number(value) or abs(value) > 1e300:
         raise Malformed(f"{name}: expected a number, got {_shown(value)}")
     if not math.isfinite(value):
         raise Malformed(f"{name}: expected a finite number, got {value}")

@@ -48,6 +48,7 @@ def test_a_file_of_recipes_that_cannot_be_read_or_is_empty(tmp_path: Path) -> No
         "[1]",
         '{"seconds": []}',
         '{"seconds": ["x"]}',
+        '{"seconds": [true]}',
         '{"seconds": [1, 0]}',
         '{"seconds": [-1]}',
         '{"seconds": [NaN]}',

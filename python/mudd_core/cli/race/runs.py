@@ -8,10 +8,9 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeGuard
 
 from mudd_core.base.errors import FormatError, UserError
-from mudd_core.base.types import Json
+from mudd_core.base.types import is_number
 from mudd_core.cli.job import program
 from mudd_core.cli.race.recipes import Recipe
 from mudd_core.cli.race.step_times import StepTimes
@@ -107,10 +106,6 @@ def schedule_words(config: Config, steps: int) -> list[str]:
     return words
 
 
-def _is_number(value: Json) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def result_of(run: PlannedRun) -> RunResult | None:
     """Return the result of a run that has ended; None for others. Raise UserError if its file has no loss."""
     if not run.result_file.exists():
@@ -121,7 +116,7 @@ def result_of(run: PlannedRun) -> RunResult | None:
     bits, loss = found.get("val_bits_per_byte"), found.get("val_loss")
     if loss is None and not run.recipe.is_program:
         return RunResult(None, math.nan)  # a finished run of mudd_core whose loss is not finite
-    if not _is_number(loss) or not (bits is None or _is_number(bits)):
+    if not is_number(loss) or not (bits is None or is_number(bits)):
         raise UserError(
             f"[race] {run.result_file}: expected a number as val_loss, got {loss}; remove {run.folder}"
         )

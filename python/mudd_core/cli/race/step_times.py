@@ -16,7 +16,7 @@ from pathlib import Path
 from mudd_core.base.errors import UserError
 from mudd_core.base.members import build, member
 from mudd_core.base.surroundings import environment_text
-from mudd_core.base.types import Json
+from mudd_core.base.types import Json, is_number
 from mudd_core.cli.race.recipes import Recipe
 from mudd_core.cli.race.timed_steps import WARMUP
 from mudd_core.cli.race.turns import Program, take_turns
@@ -124,7 +124,7 @@ def _measure(recipes: Sequence[Recipe], data: Path, count: int) -> list[float]:
 def _median(recipe: Recipe, seconds: Json, count: int) -> float:
     """Return the median of the last `count` seconds; raise UserError unless they are numbers above 0."""
     last = seconds[-count:] if isinstance(seconds, list) else []
-    times = [float(one) for one in last if isinstance(one, int | float) and 0 < one < math.inf]
+    times = [float(one) for one in last if is_number(one) and 0 < one < math.inf]
     if not times or len(times) < len(last):
         raise UserError(
             f'[race] {recipe.name}: expected {{"seconds": [...]}} with numbers above 0 as the last line of the '

@@ -7,6 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from mudd_core.base.errors import UserError
+from mudd_core.base.types import is_number
 from mudd_core.programs.maxtext.keys import DATASET
 from mudd_core.programs.maxtext.keys_model import BLOCK
 from mudd_core.programs.maxtext.keys_training_values import EVAL_BATCH, TRAIN_BATCH
@@ -76,7 +77,7 @@ def _grain(settings: Mapping[str, Setting]) -> bool:
 
 
 def _number(value: Value) -> float | None:
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+    return value if is_number(value) else None
 
 
 def _whole(name: str, size: float, devices: int) -> int:

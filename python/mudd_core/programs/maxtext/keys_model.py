@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from mudd_core.base.types import is_number
 from mudd_core.programs.row import Row, Value, Values, mapped, noted, refused
 
 _NAME = "maxtext"
@@ -107,7 +108,7 @@ def scaled(values: Values) -> dict[str, Value]:
     scale, result = values.get(_SCALE), dict(values)
     if scale is None:
         return result
-    if isinstance(scale, bool) or not isinstance(scale, int | float) or scale not in _SCALES:
+    if not is_number(scale) or scale not in _SCALES:
         raise ValueError(f"[{_NAME}] {_SCALE}: expected 1, 2, 4 or another power of two, got {scale!r}")
     thirds, rest = divmod(_SCALES.index(int(scale)), 3)
     for name, power in (

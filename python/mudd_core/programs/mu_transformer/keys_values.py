@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from mudd_core.base.types import is_number
 from mudd_core.config.families.mup import FUSED, POINTWISE, MupConfig
 from mudd_core.config.fields import Scalar
 from mudd_core.config.run_config import Config
@@ -45,7 +46,7 @@ def whole(values: Values, name: str, low: int = 0) -> int:
 def number(values: Values, name: str) -> float:
     """Return the value as a finite number."""
     value = values[name]
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if not is_number(value) or not math.isfinite(value):
         raise ValueError(f"{name}: expected a number, got {value!r}")
     return float(value)
 
