@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 from mudd_core.base.errors import UserError
-from mudd_core.cli.race.recipes import read_recipes
+from mudd_core.cli.race.recipes import EXAMPLE, read_recipes
 from mudd_core.cli.race.runs import RunResult, schedule_words
 from mudd_core.cli.race.standings import BITS, LOSS, measure_of, minutes_to, standing, value_of
 from mudd_core.config import load_config
+from places import ROOT
 from race_runs import race, ran, recipes_of, wait_for, with_times
 
 RECIPES = "# two models\nbase: tiny.py\n\nfast: tiny.py optim.lr=1e-2  # a comment\n"
@@ -152,6 +153,12 @@ def test_mistakes_in_a_file_of_recipes(tmp_path: Path, text: str, message: str) 
     with pytest.raises(UserError, match=r"\[race\]") as error:
         read_recipes(file_of(tmp_path, text), [])
     assert message in str(error.value)
+
+
+def test_the_recipes_of_the_message_and_of_the_page_are_valid(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "running" / "look.md").read_text()
+    shown = page.partition("has a name for each line:")[2].split("```")[1].removeprefix("text\n")
+    assert EXAMPLE in shown and len(read_recipes(file_of(tmp_path, shown), [])) == 3
 
 
 def test_schedules_fit_to_another_number_of_steps() -> None:

@@ -18,7 +18,7 @@ from mudd_core.run.store.own_code import facts_of
 FILE_SUFFIX = ".txt"  # a value of --recipes with this ending is a file of recipes
 PROGRAM = "!"  # starts a recipe that is a program
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
-_EXAMPLE = "wide: small.py model.d_model=256"
+EXAMPLE = "wide: small.py model.d_model=384"
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def _of_line(line: str, place: str, overrides: Sequence[str]) -> Recipe:
         raise UserError(f"{place}: {error}") from None
     if not colon or not _NAME.fullmatch(name) or not words or words == [PROGRAM]:
         raise UserError(
-            f"{place}: expected NAME: CONFIG ARGUMENTS, such as '{_EXAMPLE}', got '{line.strip()}'"
+            f"{place}: expected NAME: CONFIG ARGUMENTS, such as '{EXAMPLE}', got '{line.strip()}'"
         )
     if words[0] == PROGRAM:
         return Recipe(name, "", tuple(words[1:]))
