@@ -12,6 +12,7 @@ from mudd_core.base.errors import UserError
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://|([A-Za-z][A-Za-z0-9+.-]+):/")
 IMPORTED = "imported"  # folder in a work directory for the files that came with imported weights
 _LONGEST_NAME = 255  # bytes; the limit of all common file systems
+_WEIGHTS = (".safetensors", ".gguf", ".bin", ".pt", ".pth", ".h5")
 _COPY = {
     "gs": "gcloud storage cp -r",
     "s3": "aws s3 cp --recursive",
@@ -62,6 +63,17 @@ def output_folder(path: str | Path, what: str) -> Path:
             f"{what}: expected a folder that can be written, got {folder}: {error.strerror}"
         ) from error
     return folder
+
+
+def folder_to_create(to: str, what: str) -> Path:
+    """Return the folder; raise UserError if its name is that of a file with weights and does not end with a slash."""
+    ending = Path(to).suffix
+    if ending in _WEIGHTS and not to.endswith(os.sep):
+        raise UserError(
+            f"{what}: expected a folder, got the name of a file, {to}; leave {ending} out, or add / for a folder of "
+            "this name"
+        )
+    return local(to, what)
 
 
 def free_folder(folder: Path) -> Path:

@@ -86,7 +86,7 @@ def weight_files(path: Path) -> list[Path]:
     """
     if not path.exists():
         raise UserError(f"{path} does not exist")
-    if path.suffix in _REFUSED:
+    if path.suffix in _REFUSED and not path.is_dir():
         raise UserError(
             f"{path} is a pickle, which runs code when opened; convert it to safetensors "
             "(safetensors.torch.save_file) and pass that file"

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from mudd_core.base.errors import FormatError, UserError, write_error
-from mudd_core.base.paths import IMPORTED, local
+from mudd_core.base.paths import IMPORTED, folder_to_create
 from mudd_core.base.surroundings import typed_program
 from mudd_core.base.types import Array
 from mudd_core.checkpoint import Checkpoint, is_weight, load_step, save, whole_parts
@@ -72,7 +72,7 @@ def _parser() -> ToolArguments:
 def _target(folder: RunFolder, asked: str | None) -> Path:
     """Return the folder to create; raise UserError if it exists."""
     run = folder.path if folder.path.name not in ("", "..") else folder.path.resolve()
-    target = local(asked, "[average] --to") if asked else run.with_name(f"{run.name}-average")
+    target = folder_to_create(asked, "[average] --to") if asked else run.with_name(f"{run.name}-average")
     if os.path.lexists(target):
         raise UserError(f"[average] --to: expected a new folder, got {target}; type another --to=FOLDER")
     return target

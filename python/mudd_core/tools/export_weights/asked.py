@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mudd_core.base.errors import UserError
-from mudd_core.base.paths import local
+from mudd_core.base.paths import folder_to_create, local
 from mudd_core.base.regular_files import read_bytes
 from mudd_core.checkpoint.gguf_file import STORED
 from mudd_core.config import Config, apply_overrides, split_words
@@ -52,15 +52,16 @@ class Asked:
         args, rest = (parser := _parser()).read(words, job)
         if not (args.config or args.workdir):
             parser.require("RUN")
-        folder = local(args.to, "[export] --to")
         if names_file(args.to):
             if not args.gguf:
                 raise UserError(
                     f"[export] --to: expected --gguf with the file {args.to}, got none; add --gguf, or / for a folder "
                     "of this name"
                 )
+            folder = local(args.to, "[export] --to")
             _require_file(folder, force=args.force)
         else:
+            folder = folder_to_create(args.to, "[export] --to")
             require_place(folder, force=args.force)
         if args.workdir:
             args.workdir, step = run_and_step(args.workdir)

@@ -73,13 +73,20 @@ def _recipe(config: Config) -> list[str]:
 
 
 def _losses(run: RunFolder, step: int) -> str:
-    """Return the last training loss, and the validation losses before and after, up to a step."""
+    """Return the last training loss and the last validation loss up to a step.
+
+    A run that was validated before its first update also has that loss.
+    """
     rows = [row for row in rows_of(run) if row.get("step", 0) <= step]
     trained, held = _numbers(rows, "loss"), _numbers(rows, "val_loss")
     texts = [f"training {trained[-1]:.4f}"] if trained else []
     if held:
-        before = f"{held[0]:.4f} before, " if len(held) > 1 else ""
-        texts.append(f"held-out {before}{held[-1]:.4f} after")
+        before = _numbers([row for row in rows if row.get("step") == 0], "val_loss")
+        texts.append(
+            f"held-out {before[0]:.4f} before, {held[-1]:.4f} after"
+            if before and len(held) > 1
+            else f"held-out {held[-1]:.4f}"
+        )
     return f"{'; '.join(texts)} (nats per target token)" if texts else ""
 
 
