@@ -66,7 +66,7 @@ def output_folder(path: str | Path, what: str) -> Path:
 
 
 def folder_to_create(to: str, what: str) -> Path:
-    """Return the folder; raise UserError if its name is that of a file with weights and does not end with a slash."""
+    """Return the folder; raise UserError if it is named like a file with weights, without a slash at the end."""
     ending = Path(to).suffix
     if ending in _WEIGHTS and not to.endswith(os.sep):
         raise UserError(
