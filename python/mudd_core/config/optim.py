@@ -176,15 +176,15 @@ class OptimConfig:
     muon_adjust_lr: str = _setting("muon_adjust_lr")
     rows_lr_factor: float = opt(
         8.0,
-        "factor of the learning rate for the table of n-grams (model.ngram_rows), which row_adagrad updates unless a "
-        "group of optim.groups has it",
+        "factor of the learning rate for the table of n-grams (model.ngram_rows), which row_adagrad updates; a group "
+        "of optim.groups with the table replaces the factor if it names an optimizer or sets lr_factor",
         low=0.0,
         later=True,
     )
     rows_weight_decay: float = opt(
         0.1,
         "weight decay of the table of n-grams: an update subtracts this fraction times the learning rate of the table; "
-        "a group of optim.groups has its own",
+        "a group of optim.groups with the table replaces it if it names an optimizer or sets weight_decay",
         low=0.0,
         later=True,
     )
@@ -237,9 +237,10 @@ def _parse_group(part: str) -> GroupSpec:
     own = _OWN_IN_GROUP.match(part)
     name, colon, rest = (own[1], ":", part[own.end() :]) if own else part.rpartition(":")
     name = name.strip()
+    bare = "" if colon else "or settings without an optimizer, as in 'head, lr_factor=0.1', "
     expected = (
         f"expected groups like 'lion: head, lr_factor=0.1; sgd: role=gain' with optimizers of "
-        f"{', '.join(OPTIMIZERS)} or FILE.py:NAME, got '{part.strip()}'"
+        f"{', '.join(OPTIMIZERS)} or FILE.py:NAME, {bare}got '{part.strip()}'"
     )
     if colon and name not in SPECS:
         raise ValueError(expected)

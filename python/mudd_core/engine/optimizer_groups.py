@@ -44,8 +44,8 @@ class ParameterGroup:
 def optimizer_groups(store: _core.ParamStore, optim: OptimConfig) -> list[ParameterGroup]:
     """Return the parameter groups of a model, without empty ones.
 
-    Raise UserError for a selector that matches nothing, a parameter in two groups, or a parameter that its optimizer
-    cannot update.
+    Raise UserError for a selector or a group that matches nothing, a parameter in two groups, or a parameter that its
+    optimizer cannot update.
     """
     if optim.name not in SPECS:
         raise UserError(f"[config] optim.name: expected one of {', '.join(OPTIMIZERS)}, got '{optim.name}'")
@@ -55,6 +55,10 @@ def optimizer_groups(store: _core.ParamStore, optim: OptimConfig) -> list[Parame
     owner: dict[str, GroupSpec] = {}
     for spec in parse_groups(optim.groups):
         names = choose_names(spec.selectors, list(roles), "[config] optim.groups", roles)
+        if not names:
+            raise UserError(
+                f"[config] optim.groups: expected parameters in {_written(spec)}, got none after each '!'"
+            )
         for name in names:
             if name in owner:
                 raise UserError(
@@ -141,7 +145,8 @@ def _is_matrix(role: str, shape: Sequence[int], roles: Sequence[str]) -> bool:
 
 
 def _written(spec: GroupSpec) -> str:
-    return f"'{spec.optimizer}{': ' if spec.optimizer else ''}{', '.join(spec.selectors)}'"
+    settings = (f"{name}={value:g}" for name, value in spec.settings.items())
+    return f"'{spec.optimizer}{': ' if spec.optimizer else ''}{', '.join([*spec.selectors, *settings])}'"
 
 
 def learning_rate(config: Config, t: int) -> float:

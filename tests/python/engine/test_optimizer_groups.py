@@ -58,7 +58,11 @@ def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("head", "expected groups like 'lion: head"),
+        (
+            "head",
+            "expected groups like 'lion: head.*, or settings without an optimizer, as in 'head, lr_factor=0.1', "
+            "got 'head'",
+        ),
         ("adam: head", f"optimizers of {', '.join(OPTIMIZERS)} or FILE.py:NAME, got 'adam: head'"),
         ("lion", "expected groups like 'lion: head"),
         ("lion:", "expected patterns of names or role=<role> in the group 'lion:', got none"),
@@ -139,8 +143,13 @@ def test_a_group_has_selectors_and_settings() -> None:
         ("lion head, lr_factor=2", "'lion head' matches none"),
         (
             "lion: head; head, lr_factor=2",
-            "expected 'head' in one group, got it in 'lion: head' and in 'head'; exclude it",
+            "expected 'head' in one group, got it in 'lion: head' and in 'head, lr_factor=2'; exclude it",
         ),
+        (
+            "head, lr_factor=2; head, weight_decay=0.5",
+            "got it in 'head, lr_factor=2' and in 'head, weight_decay=0.5'; exclude it",
+        ),
+        ("head, !role=head, lr_factor=2", "expected parameters in 'head, !role=head, lr_factor=2', got none"),
         (
             "muon: embed",
             r"muon updates only matrices of blocks, got 'embed' of role embedding and shape \[.*; leave it out",
