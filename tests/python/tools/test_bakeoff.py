@@ -207,6 +207,13 @@ def test_mistakes_exit_2(tiny_text: Path, tmp_path: Path, words: tuple[str, ...]
     assert not (tmp_path / "out").exists()
 
 
+def test_steps_are_set_by_tokens_alone() -> None:
+    with pytest.raises(
+        UserError, match=r"\[bakeoff\] train\.steps: expected --tokens=N, .* got train\.steps=4"
+    ):
+        base("gpt2", 4096, [*SMALL, "train.steps=4"])
+
+
 @pytest.mark.parametrize("tokens", ["-1", "0", "1.5", "nan", "inf", "1e400", "many"])
 def test_tokens_that_are_no_number(tokens: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bakeoff", f"--tokens={tokens}", f"--out={tmp_path / 'out'}"]) == 2

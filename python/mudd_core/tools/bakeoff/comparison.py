@@ -146,7 +146,12 @@ def base(family: str, tokens: int, words: Sequence[str], **model: Scalar) -> Con
     if isinstance(config.model, MupConfig):
         model = {"d_head": 32, "qk_scale": 1 / 32, **model}
     config = dataclasses.replace(config, model=with_fields(config.model, model))
+    steps = config.train.steps
     config = apply_overrides(config, split_words(words, config, []))
+    if config.train.steps != steps:
+        raise UserError(
+            f"[bakeoff] train.steps: expected --tokens=N, which sets the steps, got train.steps={config.train.steps}"
+        )
     if isinstance(config.model, MupConfig) and config.model.d_base > config.model.d_model:
         config = replace_path(config, "model.d_base", config.model.d_model)
     check_config(config)
