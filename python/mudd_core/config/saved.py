@@ -135,7 +135,8 @@ class OtherConfigError(UserError):
         if any(change.path == FAMILY for change in shown):
             shown = [change for change in shown if None not in (change.saved, change.asked)]
             count = len(self.changes) - len(shown)
-            only = f"  and {count} fields that only one of these families has" if count else ""
+            fields = "field" if count == 1 else "fields"
+            only = f"  and {count} {fields} that only one of these families has" if count else ""
         return "\n".join([*(f"  {change}" for change in shown), *filter(None, [only, self.why])])
 
 

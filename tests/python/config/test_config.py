@@ -27,6 +27,7 @@ from mudd_core.config import (
 )
 from mudd_core.config.describe import field_help, listing
 from mudd_core.config.fields import replace_path, walk
+from mudd_core.config.saved import Difference, OtherConfigError
 from mudd_core.engine.batch_part import cut_batch
 from places import ROOT
 
@@ -73,6 +74,10 @@ def test_a_resume_with_another_family_lists_only_fields_that_both_have() -> None
     own = {info.path for config in (saved, asked) for info in walk(config)}
     both = {info.path for info in walk(saved)} & {info.path for info in walk(asked)}
     assert f"  and {len(own - both)} fields that only one of these families has" in lines
+    one = [Difference("model.family", "gpt2", "own", False), Difference("model.extra", None, 1, False)]
+    assert OtherConfigError(one).fields.splitlines()[1:] == [
+        "  and 1 field that only one of these families has"
+    ]
 
 
 @pytest.mark.parametrize("model", [TransformerPPConfig(), GPT2Config()])
