@@ -57,7 +57,8 @@ def optimizer_groups(store: _core.ParamStore, optim: OptimConfig) -> list[Parame
         names = choose_names(spec.selectors, list(roles), "[config] optim.groups", roles)
         if not names:
             raise UserError(
-                f"[config] optim.groups: expected parameters in {_written(spec)}, got none after each '!'"
+                f"[config] optim.groups: expected parameters in {_written(spec)}, got none; "
+                "leave out a selector with '!'"
             )
         for name in names:
             if name in owner:

@@ -149,7 +149,10 @@ def test_a_group_has_selectors_and_settings() -> None:
             "head, lr_factor=2; head, weight_decay=0.5",
             "got it in 'head, lr_factor=2' and in 'head, weight_decay=0.5'; exclude it",
         ),
-        ("head, !role=head, lr_factor=2", "expected parameters in 'head, !role=head, lr_factor=2', got none"),
+        (
+            "head, !role=head, lr_factor=2",
+            "expected parameters in 'head, !role=head, lr_factor=2', got none; leave",
+        ),
         (
             "muon: embed",
             r"muon updates only matrices of blocks, got 'embed' of role embedding and shape \[.*; leave it out",
