@@ -156,7 +156,7 @@ def test_mistakes_in_a_file_of_recipes(tmp_path: Path, text: str, message: str) 
 
 
 def test_the_recipes_of_the_message_and_of_the_page_are_valid(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "running" / "look.md").read_text()
+    page = (ROOT / "docs/running/look.md").read_text()
     shown = page.partition("has a name for each line:")[2].split("```")[1].removeprefix("text\n")
     assert EXAMPLE in shown and len(read_recipes(file_of(tmp_path, shown), [])) == 3
 
