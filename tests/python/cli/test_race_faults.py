@@ -17,6 +17,8 @@ from mudd_core.cli.race.result import RaceResult, terminal_table
 from mudd_core.cli.race.runs import PlannedRun, RunResult, ended_result
 from mudd_core.cli.race.standings import BITS, Row, measure_of, standing, value_of
 from mudd_core.cli.race.step_times import timed
+from mudd_core.config import load_config
+from mudd_core.config.saved import to_json
 from race_runs import race, ran, recipes_of, wait_for, with_times
 
 TIMED = """
@@ -136,3 +138,29 @@ def test_a_budget_shorter_than_a_step_is_noted(tiny_text: Path, tmp_path: Path) 
     done = ran(race(tiny_text, tmp_path / "race", str(tmp_path / "mine.txt"), "--minutes=0.02,0.1", "--plan"))
     note = "note: 0.02 minutes are less than a step of base, 2 s; it runs 1 step\n"
     assert done.returncode == 0 and done.stdout.count(note) == done.stdout.count("note: 0") == 1
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("train.steps=4", "train.steps: expected --minutes, which sets it, got train.steps=4"),
+        ("--epochs=2", "train.epochs: expected --minutes, which sets it, got --epochs=2"),
+        ("train.seed=1", "train.seed: expected --seeds, which sets it, got train.seed=1"),
+    ],
+)
+def test_fields_that_the_race_sets_are_refused(tmp_path: Path, word: str, message: str) -> None:
+    with pytest.raises(UserError, match=rf"^\[race\] {message}$"):
+        read_recipes("tiny.py", [word])
+    (tmp_path / "mine.txt").write_text(f"\none: tiny.py {word}")
+    with pytest.raises(
+        UserError, match=rf"^\[race\] .*mine.txt, line 2: an argument of the recipe, {message}$"
+    ):
+        read_recipes(str(tmp_path / "mine.txt"), [])
+
+
+def test_the_steps_of_a_budget_replace_the_epochs_of_a_config(tiny_text: Path, tmp_path: Path) -> None:
+    config = json.loads(to_json(load_config("tiny.py")))
+    config["train"]["epochs"] = 2
+    (tmp_path / "mine.json").write_text(json.dumps(config))
+    (recipe,) = read_recipes(str(tmp_path / "mine.json"), [f"data.path={tiny_text}"])
+    assert (recipe.loaded(7).train.steps, recipe.loaded(7).train.epochs) == (7, 0)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.regular_files import read_bytes, read_text
-from mudd_core.config import Config, load_config
+from mudd_core.config import Config, load_config, split_words
 from mudd_core.config.saved import config_hash
 from mudd_core.run.store.own_code import facts_of
 
@@ -19,6 +19,8 @@ FILE_SUFFIX = ".txt"  # a value of --recipes with this ending is a file of recip
 PROGRAM = "!"  # starts a recipe that is a program
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 EXAMPLE = "wide: small.py model.d_model=384"
+# fields that the race sets for each run, with its options
+_SET_BY = {"train.steps": "--minutes", "train.epochs": "--minutes", "train.seed": "--seeds"}
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,23 @@ def read_recipes(text: str, overrides: Sequence[str]) -> list[Recipe]:
 
 def _of_configs(text: str, overrides: Sequence[str]) -> list[Recipe]:
     files = [one.strip() for one in text.split(",") if one.strip()]
-    return [Recipe(load_config(file, list(overrides)).name, file, tuple(overrides)) for file in files]
+    return [_of_config("", file, overrides) for file in files]
+
+
+def _of_config(name: str, file: str, words: Sequence[str], place: str = "[race]") -> Recipe:
+    """Return the recipe of a config; raise UserError if it is not valid.
+
+    name: empty for the name of the config. place: the start of a message about a field that the race sets.
+    """
+    config = load_config(file, list(words))
+    for override in split_words(words, config):
+        if option := _SET_BY.get(override.path):
+            raise UserError(
+                f"{place} {override.path}: expected {option}, which sets it, got {shlex.join(words)}"
+            )
+    # the steps of a budget replace the epochs of a config
+    own = ("train.epochs=0",) if config.train.epochs else ()
+    return Recipe(name or config.name, file, (*words, *own))
 
 
 def _of_file(file: Path, overrides: Sequence[str]) -> list[Recipe]:
@@ -97,9 +115,7 @@ def _of_line(line: str, place: str, overrides: Sequence[str]) -> Recipe:
         )
     if words[0] == PROGRAM:
         return Recipe(name, "", tuple(words[1:]))
-    recipe = Recipe(name, words[0], (*words[1:], *overrides))
     try:
-        recipe.loaded()
+        return _of_config(name, words[0], (*words[1:], *overrides), "an argument of the recipe,")
     except UserError as error:
         raise UserError(f"{place}: {error}") from None
-    return recipe
