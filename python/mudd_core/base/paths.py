@@ -65,10 +65,15 @@ def output_folder(path: str | Path, what: str) -> Path:
     return folder
 
 
+def file_ending(to: str) -> str:
+    """Return the ending of a file's name, such as .gguf; empty for a name that ends with a slash, which is a folder."""
+    return "" if to.endswith(os.sep) else Path(to).suffix
+
+
 def folder_to_create(to: str, what: str) -> Path:
     """Return the folder; raise UserError if it is named like a file with weights, without a slash at the end."""
-    ending = Path(to).suffix
-    if ending in _WEIGHTS and not to.endswith(os.sep):
+    ending = file_ending(to)
+    if ending in _WEIGHTS:
         raise UserError(
             f"{what}: expected a folder, got the name of a file, {to}; leave {ending} out, or add / for a folder of "
             "this name"

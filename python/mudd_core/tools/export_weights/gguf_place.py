@@ -9,6 +9,7 @@ from pathlib import Path
 
 from mudd_core import _core
 from mudd_core.base.errors import SaveError, write_reason
+from mudd_core.base.paths import file_ending
 from mudd_core.checkpoint.gguf_file import MAGIC
 from mudd_core.checkpoint.steps import new_id
 from mudd_core.checkpoint.weights_folder import Last
@@ -91,7 +92,7 @@ class GgufPlace:
 
 def names_file(to: str) -> bool:
     """Return True if --to names a GGUF file; a name that ends with a slash is a folder."""
-    return Path(to).suffix == SUFFIX and not to.endswith(os.sep)
+    return file_ending(to) == SUFFIX
 
 
 def is_exported_file(file: Path) -> bool:
